@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, lit, struct, when
 
 from goqueue.schemas.base import SchemaKind
-from goqueue.spark.registry.schema_columns import decoded, encoded, from_registry, to_registry
+from goqueue.spark.registry.schema_columns import decoded, from_registry, to_registry
 
 AVRO = json.dumps(
     {
@@ -93,7 +93,8 @@ def test_what_cannot_be_read_lies_beside_the_others(spark: SparkSession, broker:
     ids = spark.range(0, 4, 1, 1).select(
         "id", struct("id").alias("value"), when(col("id") == 1, lit(b"?")).alias("key")
     )
-    written = encoded(ids, "value", "mixed-value", brokers=broker.address, version="register", schema=schema)
+    column = to_registry("value", "mixed-value", brokers=broker.address, version="register", schema=schema)
+    written = ids.withColumn("value", column)
     mixed = written.withColumn("value", when(col("id") == 2, lit(b"\x00\x00\x00")).otherwise(col("value")))
     broker.client.schemas.register("mixed-value", newer)
     of_keys = decoded(mixed, "key", "mixed-value", brokers=broker.address, into="read_key")

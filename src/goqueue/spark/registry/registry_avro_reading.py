@@ -62,9 +62,7 @@ class _StepBuilder:
                 return _enum(writer["symbols"], reader)
             case "fixed":
                 return _with_decimal(_fixed(writer["size"]), reader)
-            case "string" if wanted == "bytes":
-                return _with_decimal(_bytes, reader)
-            case "bytes" if wanted == "bytes":
+            case "string" | "bytes" if wanted == "bytes":
                 return _with_decimal(_bytes, reader)
             case "bytes":
                 return _string
@@ -102,20 +100,17 @@ class _StepBuilder:
                 row[name], at = step(value, at)
             return row, at
 
-        has_all_fields = len(writer["fields"]) == len(reader["fields"]) and all(
-            _source(each, writer) is not None for each in reader["fields"]
-        )
-        self._records[id(writer), id(reader)] = read_all if has_all_fields else read
         sources = {id(source): each for each in reader["fields"] if (source := _source(each, writer)) is not None}
+        unwritten = [each for each in reader["fields"] if _source(each, writer) is None]
+        has_all_fields = len(writer["fields"]) == len(reader["fields"]) and not unwritten
+        self._records[id(writer), id(reader)] = read_all if has_all_fields else read
         for each in writer["fields"]:
             wanted = sources.get(id(each))
             if wanted is None:
                 steps.append((None, self.step(each["type"], each["type"])))
             else:
                 steps.append((wanted["name"], self.step(each["type"], wanted["type"])))
-        for each in reader["fields"]:
-            if _source(each, writer) is not None:
-                continue
+        for each in unwritten:
             if "default" in each:
                 defaults[each["name"]] = default_of(each["type"], each["default"])
             else:

@@ -6,7 +6,6 @@ value that cannot be read does not affect the other values of its batch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -42,27 +41,14 @@ _BARE_BYTES = {"type": "bytes"}
 """An Avro schema that is just bytes: serializers write its values as they are, without a length."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecoderConfig:
-    """What a worker needs to decode values; pickled with the function."""
+def decode_batch(
+    brokers: tuple[str, ...], schema: Schema, message: str, on_error: OnError, values: pa.Array
+) -> pa.Array:
+    """Decode values with the reader's schema, or its Protobuf ``message``; empty: the first.
 
-    brokers: tuple[str, ...]
-    schema: Schema
-    """The reader's schema."""
-    message: str
-    """Protobuf only: the message of the schema. Empty: the first."""
-    on_error: OnError
-
-
-def decode_batch(config: DecoderConfig, values: pa.Array) -> pa.Array:
-    """Decode values as configured. Transient errors such as ``BrokerUnavailable`` are raised, whatever ``on_error``."""
-    return _decoder_for(client_for(config.brokers).schemas, config).to_column(values, config.on_error)
-
-
-@lru_cache(maxsize=_CACHE_SIZE)
-def _decoder_for(schemas: Schemas, config: DecoderConfig) -> BatchDecoder:
-    """Cached by the client's registry too, since another process has another one."""
-    return BatchDecoder(schemas, config.schema, config.message)
+    Transient errors such as ``BrokerUnavailable`` are raised, whatever ``on_error``.
+    """
+    return _decoder_for(client_for(brokers).schemas, schema, message).to_column(values, on_error)
 
 
 class BatchDecoder(SchemaDeserializer):
@@ -259,3 +245,7 @@ def _format_of(reader: ParsedSchema, message: str) -> _Format:
         case ProtobufSchema():
             return _ProtobufFormat(reader, message)
     raise InvalidSchema(f"schemas of kind {reader.kind} cannot be read in Spark")
+
+
+_decoder_for = lru_cache(maxsize=_CACHE_SIZE)(BatchDecoder)
+"""Cached by the client's registry too, since another process has another one."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -31,25 +30,12 @@ from goqueue.wire.registry_framing import encode_schema_id
 _CACHE_SIZE = 100
 
 
-@dataclass(frozen=True, slots=True)
-class EncoderConfig:
-    """What a worker needs to encode values; pickled with the function."""
+def encode_batch(brokers: tuple[str, ...], subject: str, schema: Schema, message: str, values: pa.Array) -> pa.Array:
+    """Encode values with a schema, or its Protobuf ``message``; empty: the first.
 
-    brokers: tuple[str, ...]
-    subject: str
-    schema: Schema
-    message: str
-    """Protobuf only: the message of the schema. Empty: the first."""
-
-
-def encode_batch(config: EncoderConfig, values: pa.Array) -> pa.Array:
-    """Encode values. ``InvalidMessage`` names the first one that does not fit the schema, and its field."""
-    return _make_writer(client_for(config.brokers).schemas, config).encode(values)
-
-
-@lru_cache(maxsize=_CACHE_SIZE)
-def _make_writer(schemas: Schemas, config: EncoderConfig) -> BatchEncoder:
-    return BatchEncoder(schemas, config.subject, config.schema, config.message)
+    ``InvalidMessage`` names the first value that does not fit the schema, and its field.
+    """
+    return _encoder_for(client_for(brokers).schemas, subject, schema, message).encode(values)
 
 
 class BatchEncoder:
@@ -109,6 +95,9 @@ class BatchEncoder:
         return write
 
 
+_encoder_for = lru_cache(maxsize=_CACHE_SIZE)(BatchEncoder)
+
+
 def _each(serialize: Callable[[Any], bytes]) -> Callable[[list[Any]], list[bytes | None]]:
     return lambda rows: [None if row is None else serialize(row) for row in rows]
 
@@ -159,7 +148,11 @@ def cast_to_schema(values: pa.Array, wanted: pa.DataType, path: str) -> pa.Array
         return _cast_struct(values, wanted, path)
     if pa.types.is_list(wanted) and (pa.types.is_list(given) or pa.types.is_large_list(given)):
         flat = cast_to_schema(values.flatten(), wanted.value_type, f"{path}[]")
-        return _rebuild_lists(values, flat)
+        # flatten() has left out the items of null lists.
+        lengths = pa.compute.fill_null(pa.compute.list_value_length(values), 0)
+        ends = pa.compute.cumulative_sum(lengths.cast(pa.int32()))
+        offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+        return pa.ListArray.from_arrays(offsets, flat, mask=values.is_null())
     if pa.types.is_map(wanted) and pa.types.is_map(given):
         return _cast_map(values, wanted, path)
     if pa.types.is_nested(wanted) or pa.types.is_nested(given):
@@ -206,19 +199,8 @@ def _cast_struct(values: pa.Array, wanted: pa.DataType, path: str) -> pa.Array:
     return pa.StructArray.from_arrays(arrays, fields=fields, mask=values.is_null())
 
 
-def _rebuild_lists(values: pa.Array, flat: pa.Array) -> pa.Array:
-    """The lists with their items replaced. ``flatten`` has left out the items of null lists."""
-    lengths = pa.compute.fill_null(pa.compute.list_value_length(values), 0)
-    return pa.ListArray.from_arrays(_offsets(lengths), flat, mask=values.is_null())
-
-
 def _cast_map(values: pa.Array, wanted: pa.DataType, path: str) -> pa.Array:
     whole = values.take(pa.array(range(len(values)), pa.int64()))
     keys = cast_to_schema(whole.keys, wanted.key_type, f"{path}{{}}")
     items = cast_to_schema(whole.items, wanted.item_type, f"{path}{{}}")
     return pa.MapArray.from_arrays(whole.offsets, keys, items, mask=whole.is_null())
-
-
-def _offsets(lengths: pa.Array) -> pa.Array:
-    ends = pa.compute.cumulative_sum(lengths.cast(pa.int32()))
-    return pa.concat_arrays([pa.array([0], pa.int32()), ends])

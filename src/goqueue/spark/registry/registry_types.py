@@ -34,14 +34,12 @@ def value_type(schema: ParsedSchema, message: str = "") -> pa.DataType:
     """The Arrow type of a schema's values as they are read. Timestamps may be in milliseconds, which Spark lacks."""
     match schema:
         case AvroSchema():
-            found = avro_type(avro_node(schema))
+            return avro_type(avro_node(schema))
         case JsonSchema():
-            found = json_shape(schema).arrow
+            return json_shape(schema).arrow
         case ProtobufSchema():
-            found = protobuf_type(protobuf_message(schema, message))
-        case _:
-            raise InvalidSchema(f"schemas of kind {schema.kind} cannot be used in Spark")
-    return found
+            return protobuf_type(protobuf_message(schema, message))
+    raise InvalidSchema(f"schemas of kind {schema.kind} cannot be used in Spark")
 
 
 def spark_arrow_type(arrow: pa.DataType) -> pa.DataType:

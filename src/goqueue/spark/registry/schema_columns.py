@@ -37,7 +37,8 @@ at the inner level.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Unpack
+from functools import partial
+from typing import Literal
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -46,14 +47,13 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, DataType, StructField, StructType
 
 from goqueue.client.connection.config import DEFAULT_ADDRESS
-from goqueue.client.keywords import ClientOptions
 from goqueue.client.schemas.schema_serializer import registry_of
 from goqueue.client.schemas.schemas import Schema, SchemaGiven, Version
 from goqueue.client.sync import Client
 from goqueue.model.errors import InvalidConfiguration
 from goqueue.schemas.base import SchemaKind
-from goqueue.spark.registry.registry_decoding import CORRUPT, DecoderConfig, OnError, decode_batch
-from goqueue.spark.registry.registry_encoding import EncoderConfig, encode_batch
+from goqueue.spark.registry.registry_decoding import CORRUPT, OnError, decode_batch
+from goqueue.spark.registry.registry_encoding import encode_batch
 from goqueue.spark.registry.registry_types import spark_type, value_type
 
 Brokers = str | Sequence[str]
@@ -83,12 +83,11 @@ def from_registry(
     if on_error not in ("null", "fail", "corrupt"):
         raise InvalidConfiguration(f"on_error is {on_error!r}; 'null', 'corrupt' and 'fail' are known")
     addresses = _addresses(brokers)
-    schema, found = _resolve_schema(addresses, subject, message, version=version)
-    config = DecoderConfig(addresses, schema, message, on_error)
+    schema, found = _resolve_schema(addresses, subject, message, version)
     if on_error == "corrupt":
-        parts = [StructField("value", found), StructField(CORRUPT_COLUMN, spark_type(CORRUPT))]
-        found = StructType(parts)
-    return _column_function(lambda values: decode_batch(config, values), "from_registry", found)(col)
+        found = StructType([StructField("value", found), StructField(CORRUPT_COLUMN, spark_type(CORRUPT))])
+    decode = partial(decode_batch, addresses, schema, message, on_error)
+    return _column_function(decode, "from_registry", found)(col)
 
 
 def decoded(
@@ -137,46 +136,23 @@ def to_registry(
     if schema is not None and version not in ("latest", "register"):
         raise InvalidConfiguration(f"version is {version!r} and a schema is given; give only one of them")
     addresses = _addresses(brokers)
-    if schema is None:
-        assert version != "register"
-        used, _ = _resolve_schema(addresses, subject, message, version=version)
-    else:
-        used, _ = _resolve_schema(addresses, subject, message, schema=schema, kind=kind)
-    config = EncoderConfig(addresses, subject, used, message)
-    return _column_function(lambda values: encode_batch(config, values), "to_registry", BinaryType())(col)
-
-
-def encoded(
-    frame: DataFrame,
-    column: str,
-    subject: str,
-    *,
-    brokers: Brokers = DEFAULT_ADDRESS,
-    version: Version | Literal["register"] = "latest",
-    schema: SchemaGiven | None = None,
-    kind: SchemaKind = "AVRO",
-    message: str = "",
-) -> DataFrame:
-    """The DataFrame with a column replaced by its encoded bytes, as ``to_registry`` produces them."""
-    made = to_registry(
-        frame[column], subject, brokers=brokers, version=version, schema=schema, kind=kind, message=message
-    )
-    return frame.withColumn(column, made)
+    used, _ = _resolve_schema(addresses, subject, message, version, schema, kind)
+    encode = partial(encode_batch, addresses, subject, used, message)
+    return _column_function(encode, "to_registry", BinaryType())(col)
 
 
 def _resolve_schema(
     brokers: tuple[str, ...],
     subject: str,
     message: str,
-    *,
-    version: Version = "latest",
+    version: Version | Literal["register"],
     schema: SchemaGiven | None = None,
     kind: SchemaKind = "AVRO",
-    **options: Unpack[ClientOptions],
 ) -> tuple[Schema, DataType]:
     """The subject's schema with its id, registered first if given as text, and its Spark type."""
-    with Client(list(brokers), **options) as client:
+    with Client(list(brokers)) as client:
         if schema is None:
+            assert version != "register"
             found = client.schemas.version(subject, version).schema
         else:
             found = client.schemas.register(subject, schema, kind).schema

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -17,8 +18,8 @@ from goqueue.client.schemas.schemas import Schema
 from goqueue.client.sync import Client
 from goqueue.schemas.base import SchemaKind
 from goqueue.spark.registry import registry_decoding, schema_columns
-from goqueue.spark.registry.registry_decoding import BatchDecoder, DecoderConfig, decode_batch
-from goqueue.spark.registry.registry_encoding import BatchEncoder, EncoderConfig, encode_batch
+from goqueue.spark.registry.registry_decoding import BatchDecoder, decode_batch
+from goqueue.spark.registry.registry_encoding import BatchEncoder, encode_batch
 from goqueue.spark.source import clients
 from goqueue.testing import BrokerProcess, running_broker
 from goqueue.wire.registry_framing import encode_message_indexes, encode_schema_id
@@ -261,21 +262,20 @@ def test_a_worker_asks_for_each_schema_once_and_keeps_its_reader(
 ) -> None:
     schema, _ = both(client, subject, "AVRO")
     brokers = (broker.address,)
-    bytes_ = encode_batch(EncoderConfig(brokers, subject, schema, ""), pa.array([{"id": 1, "gone": "x"}, None]))
+    bytes_ = encode_batch(brokers, subject, schema, "", pa.array([{"id": 1, "gone": "x"}, None]))
     values = pa.concat_arrays([bytes_, pa.array([b"?"])])
-    config = DecoderConfig(brokers, schema, "", "corrupt")
-    found = decode_batch(config, values).to_pylist()
+    found = decode_batch(brokers, schema, "", "corrupt", values).to_pylist()
     assert found == [
         {"value": {"id": 1, "gone": "x"}, "_corrupt": None},
         {"value": None, "_corrupt": None},
         {"value": None, "_corrupt": {"error": found[2]["_corrupt"]["error"], "bytes": b"?"}},
     ]
     known = registry_decoding._decoder_for.cache_info().misses
-    assert decode_batch(DecoderConfig(brokers, schema, "", "corrupt"), values).to_pylist() == found
+    assert decode_batch(brokers, schema, "", "corrupt", values).to_pylist() == found
     assert registry_decoding._decoder_for.cache_info().misses == known
-    assert decode_batch(DecoderConfig(brokers, schema, "", "null"), values).to_pylist()[2] is None
+    assert decode_batch(brokers, schema, "", "null", values).to_pylist()[2] is None
     with pytest.raises(errors.InvalidMessage, match="value 2 of a batch of 3 cannot be read"):
-        decode_batch(DecoderConfig(brokers, schema, "", "fail"), values)
+        decode_batch(brokers, schema, "", "fail", values)
     clients.client_for(brokers).close()
     clients._clients.clear()
 
@@ -287,7 +287,9 @@ def test_values_are_not_called_corrupt_because_the_registry_is_away() -> None:
             reader.decode(pa.array([encode_schema_id(1) + b"\x02\x00"]))
 
 
-def test_what_is_wrong_is_told_when_the_function_is_called(broker: BrokerProcess, client: Client, subject: str) -> None:
+def test_what_is_wrong_is_told_when_the_function_is_called(
+    broker: BrokerProcess, client: Client, subject: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(errors.SubjectNotFound):
         schema_columns.from_registry("value", subject, brokers=broker.address)
     registered(client, subject, OLD_AND_NEW["AVRO"][0], "AVRO")
@@ -297,8 +299,9 @@ def test_what_is_wrong_is_told_when_the_function_is_called(broker: BrokerProcess
     registered(client, f"{subject}-tree", tree, "AVRO")
     with pytest.raises(errors.InvalidSchema, match=r"\.t: T lies within itself"):
         schema_columns.from_registry("value", f"{subject}-tree", brokers=broker.address)
-    with pytest.raises(errors.BrokerUnavailable):
-        schema_columns._resolve_schema(("127.0.0.1:1",), subject, "", connect_timeout_ms=100)
+    with monkeypatch.context() as patch, pytest.raises(errors.BrokerUnavailable):
+        patch.setattr(schema_columns, "Client", partial(Client, connect_timeout_ms=100))
+        schema_columns.from_registry("value", subject, brokers="127.0.0.1:1")
     with pytest.raises(errors.InvalidConfiguration, match="on_error is 'drop'"):
         schema_columns.from_registry("value", subject, on_error="drop")  # type: ignore[arg-type]
     with pytest.raises(errors.InvalidConfiguration, match="no schema to register"):

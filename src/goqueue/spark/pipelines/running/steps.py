@@ -208,4 +208,4 @@ def _decode_or_encode(rows: DataFrame, step: Step, brokers: str) -> DataFrame:
 
     if step.kind == "decode":
         return schema_columns.decoded(rows, column, argument["subject"], brokers=brokers)
-    return schema_columns.encoded(rows, column, argument["subject"], brokers=brokers)
+    return rows.withColumn(column, schema_columns.to_registry(rows[column], argument["subject"], brokers=brokers))
