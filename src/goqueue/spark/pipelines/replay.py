@@ -139,18 +139,12 @@ def _resolve_range(context: Context) -> dict[str, tuple[int, int]]:
     """The range as offsets. Its end is at most the last stable offset; later messages are not copied."""
     from goqueue.spark.source.options import source_options
     from goqueue.spark.source.positions import resolve
-    from goqueue.spark.source.transport_choice import transport_for
+    from goqueue.spark.source.reading import transport_for
 
     settings = context.settings
     topic = settings["topic"]
-    options = source_options(
-        {
-            "brokers": context.brokers,
-            "topics": topic,
-            "startingPosition": settings["start"],
-            "endingPosition": settings["end"],
-        }
-    )
+    positions = {"startingPosition": settings["start"], "endingPosition": settings["end"]}
+    options = source_options({"brokers": context.brokers, "topics": topic, **positions})
     transport = transport_for(options)
     bounds = transport.bounds([topic])
     low = resolve(options.starting, bounds, transport.offset_at, otherwise="earliest", fail_on_data_loss=True)

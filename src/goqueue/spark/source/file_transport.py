@@ -85,12 +85,7 @@ class FileSplit(Split):
         while low < high:
             try:
                 runs = read_runs(
-                    self.folder,
-                    low,
-                    high,
-                    aborted=self.aborted,
-                    uncommitted=self.uncommitted,
-                    max_bytes=_RUN_BYTES,
+                    self.folder, low, high, aborted=self.aborted, uncommitted=self.uncommitted, max_bytes=_RUN_BYTES
                 )
                 for run in runs:
                     low = run.offset_at(-1) + 1

@@ -16,23 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 from numpy.typing import NDArray
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    ByteType,
-    DataType,
-    DayTimeIntervalType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types
 
 from goqueue.model.errors import InvalidMessage, InvalidRequest, MessageTooLarge, PartitionNotFound
 from goqueue.model.message import Priority
@@ -42,23 +26,23 @@ from goqueue.wire.frame import CHECKSUM_AT, CHECKSUM_FROM, HEADER_SIZE, MAGIC, M
 from goqueue.wire.producer_frames import STAMP_BYTES
 from goqueue.wire.routing import partition_of
 
-COLUMNS = ("key", "value", "headers", "topic", "partition", "priority", "timestamp", "delay", "deliver_at")
-_TEXT_TYPES = (BinaryType, StringType)
-_INTEGER_TYPES = (ByteType, ShortType, IntegerType, LongType)
-_COLUMN_TYPES: dict[str, tuple[tuple[type[DataType], ...], str]] = {
+_TEXT_TYPES = (types.BinaryType, types.StringType)
+_INTEGER_TYPES = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
+_COLUMN_TYPES: dict[str, tuple[tuple[type[types.DataType], ...], str]] = {
     "key": (_TEXT_TYPES, "BINARY or STRING"),
     "value": (_TEXT_TYPES, "BINARY or STRING"),
-    "headers": ((ArrayType, MapType), "ARRAY<STRUCT<name: STRING, value: BINARY>> or MAP<STRING, STRING>"),
-    "topic": ((StringType,), "STRING"),
+    "headers": ((types.ArrayType, types.MapType), "ARRAY<STRUCT<name: STRING, value: BINARY>> or MAP<STRING, STRING>"),
+    "topic": ((types.StringType,), "STRING"),
     "partition": (_INTEGER_TYPES, "INT"),
-    "priority": ((*_INTEGER_TYPES, StringType), "INT (0 critical to 4 background) or STRING (its name)"),
-    "timestamp": ((TimestampType,), "TIMESTAMP"),
+    "priority": ((*_INTEGER_TYPES, types.StringType), "INT (0 critical to 4 background) or STRING (its name)"),
+    "timestamp": ((types.TimestampType,), "TIMESTAMP"),
     "delay": (
-        (*_INTEGER_TYPES, FloatType, DoubleType, DecimalType, DayTimeIntervalType),
+        (*_INTEGER_TYPES, types.FloatType, types.DoubleType, types.DecimalType, types.DayTimeIntervalType),
         "seconds, or INTERVAL DAY TO SECOND",
     ),
-    "deliver_at": ((TimestampType,), "TIMESTAMP"),
+    "deliver_at": ((types.TimestampType,), "TIMESTAMP"),
 }
+COLUMNS = tuple(_COLUMN_TYPES)
 _SLICE_BYTES = 32 << 20
 """Bytes of a record batch that are encoded at once."""
 _MAGIC_NUMBER = int.from_bytes(MAGIC)
@@ -76,7 +60,7 @@ class PartitionBatch(NamedTuple):
     run: FrameRun
 
 
-def check_schema(schema: StructType, topic: str | None) -> None:
+def check_schema(schema: types.StructType, topic: str | None) -> None:
     """Raise ``InvalidRequest`` if the DataFrame's columns cannot be written."""
     names = schema.fieldNames()
     for field in schema:
@@ -98,13 +82,13 @@ def check_schema(schema: StructType, topic: str | None) -> None:
         raise InvalidRequest("there are the columns delay and deliver_at; drop one of them")
 
 
-def _is_headers_type(kind: DataType) -> bool:
-    if isinstance(kind, MapType):
-        return isinstance(kind.keyType, StringType) and isinstance(kind.valueType, _TEXT_TYPES)
-    pair = kind.elementType if isinstance(kind, ArrayType) else None
-    if not isinstance(pair, StructType) or sorted(pair.fieldNames()) != ["name", "value"]:
+def _is_headers_type(kind: types.DataType) -> bool:
+    if isinstance(kind, types.MapType):
+        return isinstance(kind.keyType, types.StringType) and isinstance(kind.valueType, _TEXT_TYPES)
+    pair = kind.elementType if isinstance(kind, types.ArrayType) else None
+    if not isinstance(pair, types.StructType) or sorted(pair.fieldNames()) != ["name", "value"]:
         return False
-    return isinstance(pair["name"].dataType, StringType) and isinstance(pair["value"].dataType, _TEXT_TYPES)
+    return isinstance(pair["name"].dataType, types.StringType) and isinstance(pair["value"].dataType, _TEXT_TYPES)
 
 
 class Encoder:
@@ -274,15 +258,10 @@ class _Rows:
         if not pa.types.is_integer(given.type):
             given = pa.array([_priority(name) for name in given.to_pylist()], pa.int64())
         found: NDArray[np.int64] = given.cast(pa.int64()).fill_null(int(Priority.NORMAL)).to_numpy(zero_copy_only=False)
-        if (found < 0).any() or (found > max(_PRIORITIES.values())).any():
-            raise InvalidMessage(
-                f"a priority is {_first_out_of_range(found)}; there are 0 (critical) to 4 (background)"
-            )
+        wrong = found[(found < 0) | (found > max(_PRIORITIES.values()))]
+        if len(wrong):
+            raise InvalidMessage(f"a priority is {wrong[0]}; there are 0 (critical) to 4 (background)")
         return found
-
-
-def _first_out_of_range(found: NDArray[np.int64]) -> int:
-    return int(found[(found < 0) | (found > max(_PRIORITIES.values()))][0])
 
 
 def _priority(name: str | None) -> int | None:

@@ -9,19 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming import datasource
 from pyspark.sql.types import StructType
 
 from goqueue.model.errors import InvalidRequest, TopicNotFound
@@ -44,11 +34,21 @@ from goqueue.spark.source.positions import (
     trigger_end,
     without_recreated_topics,
 )
-from goqueue.spark.source.transport_choice import transport_for
-from goqueue.spark.source.transports import Split, Transport
+from goqueue.spark.source.transports import BrokerTransport, Split, Transport
 
 _TOPIC_REFRESH_S = 1.0
 """How often a stream lists topics to find new ones that match its pattern."""
+
+
+def transport_for(options: SourceOptions) -> Transport:
+    """The transport by the options: a broker, or the files of a data folder."""
+    how: dict[str, bool] = {"uncommitted": options.uncommitted, "fail_on_data_loss": options.fail_on_data_loss}
+    if options.path is None:
+        assert options.brokers is not None
+        return BrokerTransport(options.brokers, **how)
+    from goqueue.spark.source.file_transport import FileTransport
+
+    return FileTransport(options.path, options.brokers, **how)
 
 
 class Topics:
@@ -125,7 +125,7 @@ class BatchReader(_Reader, DataSourceReader):
         return [transport.split(each) for each in split(whole, options.min_partitions)]
 
 
-class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(_Reader, DataSourceStreamReader, datasource.SupportsTriggerAvailableNow):
     """Reads a stream. One instance lives on the driver's side as long as the query; each task gets a pickled copy
     without the plan."""
 
@@ -146,21 +146,17 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         initial = self._plan.initial()
         return to_json(initial, self._plan.ids)
 
-    def latestOffset(self, start: OffsetsJson, limit: ReadLimit) -> OffsetsJson:  # noqa: N802
-        everything = isinstance(limit, ReadAllAvailable) and not self._has_limits
-        latest = self._plan.latest(start, limited=not everything)
+    def latestOffset(self, start: OffsetsJson, limit: datasource.ReadLimit) -> OffsetsJson:  # noqa: N802
+        # Options that limit a trigger hold even if Spark asks for all.
+        latest = self._plan.latest(start)
         return to_json(latest, self._plan.ids)
 
-    @property
-    def _has_limits(self) -> bool:
-        return self._options.max_messages is not None or self._options.max_bytes is not None
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> datasource.ReadLimit:  # noqa: N802
         if self._options.max_messages is not None:
-            return ReadMaxRows(self._options.max_messages)
+            return datasource.ReadMaxRows(self._options.max_messages)
         if self._options.max_bytes is not None:
-            return ReadMaxBytes(self._options.max_bytes)
-        return ReadAllAvailable()
+            return datasource.ReadMaxBytes(self._options.max_bytes)
+        return datasource.ReadAllAvailable()
 
     def reportLatestOffset(self) -> OffsetsJson | None:  # noqa: N802
         return to_json(self._plan.latest_seen, self._plan.ids)
@@ -204,19 +200,13 @@ class _StreamPlan:
 
     def initial(self) -> Offsets:
         options = self._options
-        bounds = self._bounds()
-        return resolve(
-            options.starting,
-            bounds,
-            self._transport.offset_at,
-            otherwise="earliest",
-            fail_on_data_loss=options.fail_on_data_loss,
-        )
+        offset_at, strict = self._transport.offset_at, options.fail_on_data_loss
+        return resolve(options.starting, self._bounds(), offset_at, otherwise="earliest", fail_on_data_loss=strict)
 
     def fix_end(self) -> None:
         self._fixed_end = {tp: each.end for tp, each in self._bounds().items()}
 
-    def latest(self, given: OffsetsJson, *, limited: bool) -> Offsets:
+    def latest(self, given: OffsetsJson) -> Offsets:
         options = self._options
         bounds = self._bounds()
         # Keep the ids of deleted topics too, so that a topic recreated under the same name is recognized.
@@ -234,8 +224,7 @@ class _StreamPlan:
                 for tp, each in bounds.items()
                 if tp in self._fixed_end
             }
-        most = (options.max_messages, options.max_bytes) if limited else (None, None)
-        end = start | trigger_end(begin, bounds, *most)
+        end = start | trigger_end(begin, bounds, options.max_messages, options.max_bytes)
         if self._mirror is not None:
             # Everything below the start is processed; only this call reports the last batch before a stop. Topics
             # that were deleted or recreated are left out: their old offsets cannot be set in a group.

@@ -83,7 +83,8 @@ class _Writer:
         finally:
             attempt.close()
 
-    def _commit(self, messages: list[PreparedWrite]) -> None:
+    def _commit(self, given: list[WriterCommitMessage | None]) -> None:
+        messages = [each for each in given if isinstance(each, PreparedWrite)]
         ids = [each for message in messages for each in message.transactions]
         keys = {message.key for message in messages}
         if len(keys) > 1:
@@ -101,11 +102,11 @@ class _Writer:
                 "pipeline: goqueue pipeline run … --trust-committed)"
             )
 
-    def _abort(self, messages: list[PreparedWrite | None]) -> None:
+    def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Abort prepared transactions. Safe after a commit: the broker refuses to abort committed ones."""
         client = client_for(self._options.brokers)
         for message in messages:
-            for transaction in message.transactions if message is not None else ():
+            for transaction in message.transactions if isinstance(message, PreparedWrite) else ():
                 try:
                     client.abort_transaction(transaction)
                 except GoQueueError as error:
@@ -184,10 +185,10 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         return self._write(self._key, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._commit([each for each in messages if isinstance(each, PreparedWrite)])
+        self._commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._abort([each if isinstance(each, PreparedWrite) else None for each in messages])
+        self._abort(messages)
         if self._options.commit_key is None:
             # The key is random and used by this write only: committing it empty makes tasks that still run fail.
             client_for(self._options.brokers).commit_many(self._key, [])
@@ -211,7 +212,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         return self._write(f"spark/{query}/{self._options.topic or '*'}#{batch}", iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._commit([each for each in messages if isinstance(each, PreparedWrite)])
+        self._commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._abort([each if isinstance(each, PreparedWrite) else None for each in messages])
+        self._abort(messages)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -9,38 +10,15 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     DataSourceWriter,
 )
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from goqueue.model.errors import InvalidRequest
-from goqueue.spark.source.columns import NAMES
+from goqueue.spark.source.columns import NAMES, TYPES
 from goqueue.spark.source.options import sink_options, source_options
 from goqueue.spark.source.table_options import declared_options, options_to_read, with_options
 
-_HEADER = StructType([StructField("name", StringType()), StructField("value", BinaryType())])
-SCHEMA = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("headers", ArrayType(_HEADER)),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("priority", IntegerType()),
-        StructField("trace_id", StringType()),
-    ]
-)
-
-
+SCHEMA = from_arrow_schema(pa.schema(TYPES))
 _NULLABLE = {"key": "of a message without one", "value": "of a tombstone"}
 """Columns that can be null, and why. Spark trusts a schema that says NOT NULL: it would return wrong results, or fail
 with an obscure error."""
