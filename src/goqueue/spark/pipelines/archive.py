@@ -19,11 +19,11 @@ from goqueue.spark.pipelines.definitions.checks import check_names
 from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline, PipelineFailed
 from goqueue.spark.pipelines.definitions.settings import Setting, Settings
-from goqueue.spark.pipelines.lake.lake import Lake, lake_folder, topic_recreated
+from goqueue.spark.pipelines.lake.lake import lake_folder, topic_recreated
 from goqueue.spark.pipelines.lake.lake_compaction import compact, days_to_compact
 from goqueue.spark.pipelines.lake.lake_files import staged_files
 from goqueue.spark.pipelines.lake.lake_log import Ends, LakeFile, TopicMark
-from goqueue.spark.pipelines.lake.lake_tables import FORMATS, AnyLake, open_lake
+from goqueue.spark.pipelines.lake.lake_tables import FORMATS, open_lake
 from goqueue.spark.pipelines.running.context import Context
 from goqueue.spark.pipelines.running.progress import Progress
 from goqueue.spark.pipelines.running.summary import Summary, Table, per_second
@@ -59,7 +59,7 @@ class _Archive:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._settings = context.settings
-        self.lake: AnyLake = open_lake(self._settings["format"], lake_folder(self._settings["lake"]))
+        self.lake = open_lake(self._settings["format"], lake_folder(self._settings["lake"]))
         self._commit_lock = Lock()
         """Serializes commits to the lake: queries run concurrently."""
         self._added: list[LakeFile] = []
@@ -173,7 +173,7 @@ class _Archive:
     def _compact(self, at_least: int) -> int:
         """Compact days with ``at_least`` so many small files; return the number of files that were merged."""
         lake = self.lake
-        if not self._settings["compact"] or not isinstance(lake, Lake):
+        if not self._settings["compact"] or not lake.can_compact:
             return 0
         merged = 0
         for plan in days_to_compact(lake.state.files.values(), self._settings["file_size"], at_least=at_least):

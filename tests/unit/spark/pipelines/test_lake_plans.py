@@ -18,7 +18,7 @@ from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline, PipelineFailed
 from goqueue.spark.pipelines.definitions.settings import Settings
 from goqueue.spark.pipelines.lake.lake_compaction import days_to_compact
-from goqueue.spark.pipelines.lake.lake_job import JobFile, files_between, new_job, plan_steps
+from goqueue.spark.pipelines.lake.lake_job import Job, JobFile, files_between, plan_steps
 from goqueue.spark.pipelines.lake.lake_log import LakeFile
 from goqueue.spark.pipelines.lake.lake_tables import find_lake, open_lake
 
@@ -80,7 +80,7 @@ def test_files_outside_of_a_range_are_not_read() -> None:
 def test_a_job_is_found_again_by_what_it_is(tmp_path: Path) -> None:
     file = JobFile(tmp_path, ["restore", "orders", "id-1"])
     assert file.read() is None
-    job = new_job("restore", plan_steps([file_of("a", 1, {0: (0, 9)})], 5))
+    job = Job("restore/1", plan_steps([file_of("a", 1, {0: (0, 9)})], 5))
     job.done = 1
     file.write(job)
     again = JobFile(tmp_path, ["restore", "orders", "id-1"]).read()

@@ -36,7 +36,6 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline, PipelineFailed
 from goqueue.spark.pipelines.lake.lake_log import Ends, Entry, LakeFile, LakeLog, LakeState, TopicMark, ends_of
@@ -49,6 +48,8 @@ class Lake:
     """The lake in a folder. Starting to write or to read first completes the moves that a killed run left pending."""
 
     keeps_columns = False
+    """Whether topic and day are also columns of the files, not only in folder names."""
+    can_compact = True
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -116,7 +117,13 @@ class Lake:
         self._locks.mkdir(parents=True, exist_ok=True)
         with (self._locks / f"{name}.lock").open("a") as file:
             # A lock of this process: a kill releases it.
-            yield _try_lock(file, kind if wait else kind | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(file, kind if wait else kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                is_locked = False
+            else:
+                is_locked = True
+            yield is_locked
 
     def new_stage(self) -> tuple[str, Path]:
         """A unique name, and the path of a staging folder with that name, which does not exist yet."""
@@ -163,14 +170,6 @@ class Lake:
                 target.mkdir(exist_ok=True)
                 day.rename(target / entry.staged)
         shutil.rmtree(stage, ignore_errors=True)
-
-
-def _try_lock(file: IO[str], kind: int) -> bool:
-    try:
-        fcntl.flock(file, kind)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _swap(new: Path, target: Path, mark: str) -> None:

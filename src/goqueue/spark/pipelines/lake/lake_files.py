@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ from goqueue.spark.pipelines.lake.lake_log import LakeFile
 def staged_files(folder: Path, staged: str) -> list[LakeFile]:
     """Fsync and describe the files that Spark wrote below ``folder``, with their final paths in the lake."""
     found = []
-    for topic, day, path in _by_topic_and_day(folder):
+    for path in sorted(folder.glob("*topic=*/*day=*/*.parquet")):
+        topic, day = (each.name.partition("=")[2] for each in (path.parent.parent, path.parent))
         fsync_file(path)
         found.append(describe_file(path, unquote(topic), day, f"topic={topic}/day={day}/{staged}/{path.name}"))
     return found
@@ -27,11 +27,6 @@ def fsync_file(path: Path) -> None:
     """Fsync a file. Needed before it is in the log: retention may then remove its messages from the topic."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
-
-
-def _by_topic_and_day(folder: Path) -> Iterator[tuple[str, str, Path]]:
-    for path in sorted(folder.glob("*topic=*/*day=*/*.parquet")):
-        yield path.parent.parent.name.partition("=")[2], path.parent.name.partition("=")[2], path
 
 
 def describe_file(path: Path, topic: str, day: str, lake_path: str) -> LakeFile:

@@ -8,7 +8,6 @@ kill, and commits nothing under it a second time.
 from __future__ import annotations
 
 import hashlib
-import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -114,7 +113,3 @@ class JobFile:
 
     def write(self, job: Job) -> None:
         write_whole(self.path, msgspec.json.encode(job))
-
-
-def new_job(name: str, steps: list[Step]) -> Job:
-    return Job(f"{name}/{uuid.uuid4().hex}", steps)

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote, unquote
 
 from goqueue.model.errors import MissingDependency
@@ -38,44 +37,14 @@ _PARTITIONS = "goqueue.partitions"
 _END = "goqueue.end."
 
 
-class AnyLake(Protocol):
-    """The interface of all kinds of lakes for ``archive``, ``restore`` and ``backfill``."""
-
-    folder: Path
-    keeps_columns: bool
-    """Whether topic and day are also columns of the files, not only in folder names."""
-
-    def writing(self) -> AbstractContextManager[None]: ...
-
-    def reading(self) -> AbstractContextManager[None]: ...
-
-    def ends(self, topics: Mapping[str, TopicMark]) -> Ends: ...
-
-    def new_stage(self) -> tuple[str, Path]: ...
-
-    def add(
-        self, staged: str, files: list[LakeFile], topics: dict[str, TopicMark], log_starts: Ends | None = None
-    ) -> None: ...
-
-    def discard(self, staged: str) -> None: ...
-
-    def topics(self) -> list[str]: ...
-
-    def partitions(self, topic: str) -> int: ...
-
-    def files(self, topic: str) -> list[LakeFile]: ...
-
-    def path_of(self, file: LakeFile) -> Path: ...
-
-
-def open_lake(kind: str, folder: Path) -> AnyLake:
+def open_lake(kind: str, folder: Path) -> Lake:
     """A lake of one of ``FORMATS``; raises ``MissingDependency`` if its package is not installed."""
     if kind == "parquet":
         return Lake(folder)
     return DeltaLake(folder) if kind == "delta" else IcebergLake(folder)
 
 
-def find_lake(folder: Path) -> AnyLake:
+def find_lake(folder: Path) -> Lake:
     """The existing lake in a folder, of any kind; raises if there is none."""
     if (folder / "_catalog.db").exists():
         return IcebergLake(folder)
@@ -87,30 +56,13 @@ def find_lake(folder: Path) -> AnyLake:
     return lake
 
 
-class _TableLake:
-    """Base of the Delta and Iceberg lakes: one table per topic, and end offsets in each commit."""
+class _TableLake(Lake):
+    """Base of the Delta and Iceberg lakes: one table per topic, and end offsets in each commit.
 
-    keeps_columns = False
+    Locks and staging folders are those of every lake; the log of files stays empty.
+    """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._files = Lake(folder)
-        """Provides locks and staging folders; its log stays empty."""
-
-    def writing(self) -> AbstractContextManager[None]:
-        return self._files.writing()
-
-    def reading(self) -> AbstractContextManager[None]:
-        return self._files.reading()
-
-    def new_stage(self) -> tuple[str, Path]:
-        return self._files.new_stage()
-
-    def discard(self, staged: str) -> None:
-        self._files.discard(staged)
-
-    def path_of(self, file: LakeFile) -> Path:
-        return self.folder / file.path
+    can_compact = False
 
     def topics(self) -> list[str]:
         return sorted(unquote(path.name.removeprefix("topic=")) for path in self.folder.glob("topic=*"))
@@ -122,8 +74,7 @@ class _TableLake:
         self, staged: str, files: list[LakeFile], topics: dict[str, TopicMark], log_starts: Ends | None = None
     ) -> None:
         check_no_duplicates(Entry(staged, files), LakeState(ends=self.ends(topics)))
-        source = self._files.new_stage()[1].with_name(staged)
-        for day in sorted(source.glob("*topic=*/*day=*")):
+        for day in sorted((self._staging / staged).glob("*topic=*/*day=*")):
             names = [each.name.removeprefix("_") for each in (day.parent, day)]
             target = self.folder.joinpath(*names, staged)
             target.parent.mkdir(parents=True, exist_ok=True)

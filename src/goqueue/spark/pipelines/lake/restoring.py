@@ -9,6 +9,7 @@ it was archived. Timestamps are truncated to microseconds, Spark's precision. He
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -20,9 +21,9 @@ from goqueue.spark.pipelines.definitions.checks import check_names
 from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline, PipelineFailed
 from goqueue.spark.pipelines.definitions.settings import Setting, Settings
-from goqueue.spark.pipelines.lake.lake import lake_folder
-from goqueue.spark.pipelines.lake.lake_job import Job, JobFile, Step, files_between, new_job, plan_steps
-from goqueue.spark.pipelines.lake.lake_tables import AnyLake, find_lake
+from goqueue.spark.pipelines.lake.lake import Lake, lake_folder
+from goqueue.spark.pipelines.lake.lake_job import Job, JobFile, Step, files_between, plan_steps
+from goqueue.spark.pipelines.lake.lake_tables import find_lake
 from goqueue.spark.pipelines.running.context import Context
 from goqueue.spark.pipelines.running.progress import Progress
 from goqueue.spark.pipelines.running.rows import USER_HEADERS_SQL
@@ -72,7 +73,7 @@ def _run(context: Context, *, into_new: bool) -> Summary:
 
 
 class _Run:
-    def __init__(self, context: Context, lake: AnyLake, client: Client, into_new: bool) -> None:
+    def __init__(self, context: Context, lake: Lake, client: Client, into_new: bool) -> None:
         self._context = context
         self._settings = context.settings
         self._lake = lake
@@ -81,6 +82,8 @@ class _Run:
         self._topic: str = self._settings["topic"]
         self._target: str = self._settings["to"] or self._topic
         self._files = lake.files(self._topic)
+        self._rate: float | None = self._settings.get("rate")
+        self._filter: str | None = self._settings.get("filter")
 
     def run(self) -> Summary:
         if self._topic not in self._lake.topics():
@@ -89,7 +92,6 @@ class _Run:
                 f"topic {self._topic!r} is not in the lake {self._lake.folder}; there are: {there_are}"
             )
         target = self._target_topic()
-        rate = self._rate
         fixed = [(name, self._settings[name]) for name in sorted(self._settings) if name not in _CHANGEABLE_SETTINGS]
         identity = [self._context.name, self._lake.folder, target.id, *fixed]
         file = JobFile(self._context.local_checkpoint(), identity)
@@ -98,8 +100,9 @@ class _Run:
         if job is None:
             self._check_empty(target)
             files = files_between(self._files, self._instant_us("since"), self._instant_us("until"))
-            max_messages = _STEP_MESSAGES if rate is None else max(1, min(_STEP_MESSAGES, int(rate * _STEP_SECONDS)))
-            job = new_job(self._context.name, plan_steps(files, max_messages))
+            limit = int(self._rate * _STEP_SECONDS) if self._rate is not None else _STEP_MESSAGES
+            max_messages = max(1, min(_STEP_MESSAGES, limit))
+            job = Job(f"{self._context.name}/{uuid.uuid4().hex}", plan_steps(files, max_messages))
             file.write(job)
         elif job.is_finished:
             summary.notes.append(
@@ -120,10 +123,6 @@ class _Run:
                 "their keys say."
             )
         return summary
-
-    @property
-    def _rate(self) -> float | None:
-        return self._settings.get("rate")
 
     def _target_topic(self) -> TopicInfo:
         try:
@@ -180,10 +179,6 @@ class _Run:
             if instant is not None:
                 rows = rows.where(f"timestamp {sign} timestamp_micros({instant})")
         return rows.where(self._filter) if self._filter else rows
-
-    @property
-    def _filter(self) -> str | None:
-        return self._settings.get("filter")
 
 
 def _check(settings: Settings) -> None:
