@@ -36,7 +36,7 @@ from goqueue.spark.pipelines.auditing.audit_subject import (
 )
 from goqueue.spark.pipelines.auditing.audit_verdict import Unaccounted, Verdict, to_summary
 from goqueue.spark.pipelines.auditing.group_state import GroupState, Row, group_state
-from goqueue.spark.pipelines.definitions.checks import name_problems
+from goqueue.spark.pipelines.definitions.checks import name_problems, raise_problems
 from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline, PipelineFailed
 from goqueue.spark.pipelines.definitions.settings import Setting, Settings
@@ -228,8 +228,7 @@ def _check(settings: Settings) -> None:
     ]
     if settings["path"] and not Path(settings["path"]).is_dir():
         problems.append(f"path: {Path(settings['path']).absolute()} is no folder; name the broker's data folder")
-    if problems:
-        raise InvalidPipeline("; ".join(problems))
+    raise_problems(problems)
     if settings["offline"] and not settings["path"]:
         raise InvalidPipeline("offline: there is nothing to read without a broker unless path= names a data folder")
 

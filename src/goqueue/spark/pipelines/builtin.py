@@ -9,17 +9,7 @@ from importlib import import_module
 from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.settings import Settings
 
-_MODULES = {
-    "archive": "archive",
-    "restore": "restore",
-    "backfill": "backfill",
-    "rollup": "rollup",
-    "replay": "replay",
-    "dlq-triage": "dlq_triage",
-    "trace-stats": "trace_stats",
-    "audit": "audit",
-}
-NAMES = tuple(_MODULES)
+NAMES = ("archive", "restore", "backfill", "rollup", "replay", "dlq-triage", "trace-stats", "audit")
 _NEEDS_BROKER: dict[str, Callable[[Settings], bool]] = {
     "trace-stats": lambda _: False,
     "audit": lambda settings: not settings["offline"],
@@ -29,5 +19,5 @@ _NEEDS_BROKER: dict[str, Callable[[Settings], bool]] = {
 
 def builtin(name: str) -> Pipeline:
     """The built-in pipeline with this name, one of ``NAMES``."""
-    found: Pipeline = import_module(f"goqueue.spark.pipelines.{_MODULES[name]}").PIPELINE
+    found: Pipeline = import_module(f"goqueue.spark.pipelines.{name.replace('-', '_')}").PIPELINE
     return replace(found, needs_broker=found.needs_broker or _NEEDS_BROKER.get(name, lambda _: True))

@@ -15,9 +15,8 @@ from goqueue.model.names import check_group_name, check_topic_name
 from goqueue.model.units import counted, parse_instant_ns
 from goqueue.spark.pipelines.analysis.dead_letter_table import dead_letter_topic, parse_letters
 from goqueue.spark.pipelines.analysis.error_kinds import kind_column
-from goqueue.spark.pipelines.definitions.checks import name_problems, time_problems
+from goqueue.spark.pipelines.definitions.checks import name_problems, raise_problems, time_problems
 from goqueue.spark.pipelines.definitions.definition import Pipeline
-from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
 from goqueue.spark.pipelines.definitions.settings import Setting, Settings
 from goqueue.spark.pipelines.running.context import Context
 from goqueue.spark.pipelines.running.progress import Progress
@@ -40,7 +39,7 @@ _BY = ("kind", "origin_topic", "group", "hour")
 
 def run(context: Context) -> Summary:
     settings = context.settings
-    _check(settings)
+    raise_problems(_problems(settings))
     with context.client() as client:
         # Query the broker first, since starting Spark takes long.
         name = _letters_topic(client, settings)
@@ -52,10 +51,7 @@ def run(context: Context) -> Summary:
         try:
             kinds = count_by_kind(found).collect()
             summary = Summary(
-                numbers={
-                    "dead letters": sum(row["letters"] for row in kinds),
-                    "redriven before": before.already,
-                },
+                numbers={"dead letters": sum(row["letters"] for row in kinds), "redriven before": before.already},
                 tables=[_kinds_table(kinds), _examples_table(examples(found, settings["examples"]).collect())],
             )
             if settings["redrive"] and kinds:
@@ -221,12 +217,6 @@ def _instant(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _check(settings: Settings) -> None:
-    problems = list(_problems(settings))
-    if problems:
-        raise InvalidPipeline("; ".join(problems))
-
-
 def _problems(settings: Settings) -> Iterator[str]:
     yield from name_problems(settings, "topic", check_topic_name)
     yield from name_problems(settings, "group", check_group_name)
@@ -237,17 +227,16 @@ def _problems(settings: Settings) -> Iterator[str]:
 
 
 def plan(settings: Settings) -> dict[str, str]:
-    _check(settings)
+    raise_problems(_problems(settings))
     wanted, how = settings["redrive"], "would be sent back" if settings["dry_run"] else "are sent back"
     whose = f"those of group {settings['group']}" if settings["group"] else "those of every group"
     times = [f"{name} {settings[name]}" for name in ("since", "until") if settings[name]]
+    which = "all" if wanted == ALL else f"those with the error {wanted!r}"
     rate = f", at most {settings['rate']:g} a second" if settings["rate"] else ""
     return {
         "source": f"dead letters of topic {settings['topic']}, {', '.join([whose, *times])}",
         "result": f"counts by error, topic, group and hour; {counted(settings['examples'], 'example')} of each",
-        "redrive": f"{'all' if wanted == ALL else f'those with the error {wanted!r}'} {how}{rate}"
-        if wanted
-        else "none",
+        "redrive": f"{which} {how}{rate}" if wanted else "none",
     }
 
 
@@ -264,12 +253,7 @@ PIPELINE = Pipeline(
         Setting("examples", "How many examples to show of each error.", "number", default=2, maximum=1_000),
         Setting("redrive", f"What to send back: {ALL}, an error as the table has it, or part of an error's text."),
         Setting("rate", "How many to send back in a second at most.", "ratio", minimum=0.01, maximum=1_000_000),
-        Setting(
-            "delay",
-            "How long what is sent back waits before anyone sees it.",
-            "duration",
-            maximum=_MAX_DELAY_MS,
-        ),
+        Setting("delay", "How long what is sent back waits before anyone sees it.", "duration", maximum=_MAX_DELAY_MS),
         Setting("dry_run", "Tell what would be sent back, and send nothing.", "flag", default=False),
     ],
 )

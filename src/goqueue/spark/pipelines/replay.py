@@ -50,6 +50,11 @@ class Copy:
         """The start offsets of slice ``number``; all partitions advance proportionally."""
         return {each: low + (high - low) * number // self.slices for each, (low, high) in self.ranges.items()}
 
+    def messages_before_slice(self, number: int) -> int:
+        if not self.slices:
+            return 0
+        return sum(self.offsets_at_slice(number).values()) - sum(low for low, _ in self.ranges.values())
+
     def commit_key(self, number: int) -> str:
         """The commit key of a slice. Keys form a series whose last commit the broker remembers for good, so a copy may
         pause for any time."""
@@ -67,10 +72,10 @@ def run(context: Context) -> Summary:
         copied = _copy_slice(context, copy)
         copy = replace(copy, done=copy.done + 1, copied=copy.copied + copied)
         _save(context, copy)
-        read = sum(copy.offsets_at_slice(copy.done).values()) - sum(copy.offsets_at_slice(done_before).values())
+        done = copy.messages_before_slice(copy.done)
+        read = done - copy.messages_before_slice(done_before)
         speed = read / max(time.monotonic() - began, 1e-9)
-        left = copy.total - sum(copy.offsets_at_slice(copy.done).values()) + sum(low for low, _ in copy.ranges.values())
-        context.tell(Progress(read, speed, copy.done - 1, left))
+        context.tell(Progress(read, speed, copy.done - 1, copy.total - done))
     return _summary(copy, time.monotonic() - began, done_before)
 
 
@@ -157,11 +162,7 @@ def _save(context: Context, copy: Copy) -> None:
 
 
 def _summary(copy: Copy, seconds: float, done_before: int) -> Summary:
-    read = (
-        sum(copy.offsets_at_slice(copy.done).values()) - sum(copy.offsets_at_slice(done_before).values())
-        if copy.slices
-        else 0
-    )
+    read = copy.messages_before_slice(copy.done) - copy.messages_before_slice(done_before)
     numbers: dict[str, Any] = {
         "messages read": read,
         "messages copied": copy.copied,
@@ -213,12 +214,7 @@ PIPELINE = Pipeline(
         Setting("end", "Where to end, likewise: latest, an instant, or offsets.", default="latest"),
         Setting("where", "SQL; only messages for which it is true: CAST(key AS STRING) LIKE 'ada%'."),
         Setting(
-            "rate",
-            "Messages read per second, at the most.",
-            "number",
-            minimum=1,
-            maximum=10_000_000,
-            may_change=True,
+            "rate", "Messages read per second, at the most.", "number", minimum=1, maximum=10_000_000, may_change=True
         ),
         Setting("keep_timestamp", "Whether copies have the timestamp of the original.", "flag", default=False),
     ],

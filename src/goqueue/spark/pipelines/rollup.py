@@ -47,14 +47,18 @@ def run(context: Context) -> Summary:
         checkpoint = f"{context.checkpoint}/topic"
         writers.append((context.write_stream(message, topic=settings["to"]).outputMode("append"), checkpoint))
     if settings["table"] is not None:
-        grouped = not writers
-        files = _windows(context, grouped=grouped).withColumn("day", _day()).writeStream.format("parquet")
-        files = files.partitionBy("day").option("path", settings["table"]).outputMode("append")
+        from pyspark.sql import functions
+
+        rows = _windows(context, grouped=not writers).withColumn("day", functions.to_date("start"))
+        files = rows.writeStream.format("parquet").partitionBy("day")
+        files = files.option("path", settings["table"]).outputMode("append")
         writers.append((files, f"{context.checkpoint}/table"))
     totals = run_queries(context, writers, settings["trigger"])[0]
     observed = totals.observed.get(_OBSERVED, {})
     numbers: dict[str, Any] = {"messages read": totals.messages}
-    numbers |= {title: observed.get(name) or 0 for name, title in _titles(settings).items()}
+    titles = {"without_time": "without a time"}
+    titles |= {name_of(each): f"without a number at {each}" for each in settings["of"]}
+    numbers |= {title: observed.get(name) or 0 for name, title in titles.items()}
     numbers |= {
         "windows written": totals.observed.get(_WRITTEN, {}).get("windows") or 0,
         "batches": totals.batches,
@@ -83,10 +87,8 @@ def _windows(context: Context, grouped: bool = True) -> DataFrame:
         *(f"{by_sql(each)} AS {name_of(each)}" for each in settings["by"]),
         *(f"try_cast({field_sql(each)} AS DOUBLE) AS {name_of(each)}" for each in settings["of"]),
     )
-    missing = [functions.count_if(functions.col("at").isNull()).alias("without_time")]
-    missing += [
-        functions.count_if(functions.col(name_of(each)).isNull()).alias(name_of(each)) for each in settings["of"]
-    ]
+    counted_columns = {"at": "without_time", **{name: name for name in map(name_of, settings["of"])}}
+    missing = [functions.count_if(functions.col(name).isNull()).alias(to) for name, to in counted_columns.items()]
     slide = settings["slide"] or settings["window"]
     window = functions.window("at", f"{settings['window']} milliseconds", f"{slide} milliseconds")
     return (
@@ -110,19 +112,6 @@ def _aggregates(settings: Settings) -> list[Column]:
         made += [getattr(functions, kind)(name).alias(f"{name}_{kind}") for kind in ("sum", "avg", "min", "max")]
         made += [functions.percentile_approx(name, share).alias(f"{name}_{percentile(share)}") for share in shares]
     return made
-
-
-def _day() -> Column:
-    from pyspark.sql import functions
-
-    return functions.to_date("start")
-
-
-def _titles(settings: Settings) -> dict[str, str]:
-    return {
-        "without_time": "without a time",
-        **{name_of(each): f"without a number at {each}" for each in settings["of"]},
-    }
 
 
 def field_sql(path: str) -> str:

@@ -15,7 +15,7 @@ from goqueue.observe.trace_event import ACK, COMMITTED, PUBLISH
 from goqueue.spark.pipelines.analysis.latencies import Ranges, latencies, round_to_digits
 from goqueue.spark.pipelines.analysis.offset_blocks import BLOCK_BITS
 from goqueue.spark.pipelines.analysis.trace_runs import COPIED, read_traces, trace_files
-from goqueue.spark.pipelines.definitions.checks import file_problems, name_problems, time_problems
+from goqueue.spark.pipelines.definitions.checks import file_problems, name_problems, raise_problems, time_problems
 from goqueue.spark.pipelines.definitions.definition import Pipeline
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
 from goqueue.spark.pipelines.definitions.settings import Setting, Settings
@@ -44,15 +44,14 @@ _SCHEMA = (
 
 def run(context: Context) -> Summary:
     settings = context.settings
-    _check(settings)
+    raise_problems(_problems(settings))
     files = trace_files(settings["path"])
     if not files:
         return Summary(numbers={"trace files": 0}, notes=[_no_files(settings["path"])])
     context.tell(Progress(0, doing=f"reading {counted(len(files), 'trace file')}"))
     events = read_traces(context.spark, files, [PUBLISH, COPIED, ACK, COMMITTED], settings["topics"])
-    found = filter_latencies(
-        message_latencies(events), settings["groups"], settings["since"], settings["until"]
-    ).persist()
+    every = message_latencies(events)
+    found = filter_latencies(every, settings["groups"], settings["since"], settings["until"]).persist()
     try:
         by_hour, overall = table_rows(percentiles(found).collect())
         worst = slowest(found, settings["slowest"])
@@ -200,12 +199,6 @@ def _no_files(path: str) -> str:
     return f"There are no trace files in {Path(path).absolute()}, neither in itself nor in its folder traces."
 
 
-def _check(settings: Settings) -> None:
-    problems = list(_problems(settings))
-    if problems:
-        raise InvalidPipeline("; ".join(problems))
-
-
 def _problems(settings: Settings) -> Iterator[str]:
     try:
         trace_files(settings["path"])
@@ -222,7 +215,7 @@ def _problems(settings: Settings) -> Iterator[str]:
 
 
 def plan(settings: Settings) -> dict[str, str]:
-    _check(settings)
+    raise_problems(_problems(settings))
     files, slow = trace_files(settings["path"]), settings["slowest"]
     found = f"{counted(len(files), 'trace file')} in {Path(files[0]).parent}, a task for each" if files else ""
     return {

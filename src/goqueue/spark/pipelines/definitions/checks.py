@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from goqueue.model.errors import GoQueueError
@@ -25,9 +25,14 @@ def name_problems(settings: Settings, name: str, check: Callable[[str], str]) ->
 
 def check_names(settings: Settings, *names: str) -> None:
     """Raise if settings hold invalid topic names. Checked early, since checkpoint folders are named after topics."""
-    problems = [problem for name in names for problem in name_problems(settings, name, check_topic_name)]
-    if problems:
-        raise InvalidPipeline("; ".join(problems))
+    raise_problems(problem for name in names for problem in name_problems(settings, name, check_topic_name))
+
+
+def raise_problems(problems: Iterable[str]) -> None:
+    """Raise one error that names all problems, if there are any."""
+    found = list(problems)
+    if found:
+        raise InvalidPipeline("; ".join(found))
 
 
 def time_problems(settings: Settings) -> Iterator[str]:

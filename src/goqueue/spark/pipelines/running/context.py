@@ -21,7 +21,7 @@ from goqueue.spark.pipelines.running.checkpoint_identity import (
     write_identity,
 )
 from goqueue.spark.pipelines.running.jvm_logging import capture_stderr, silence_py4j
-from goqueue.spark.pipelines.running.progress import Progress, ignore_progress
+from goqueue.spark.pipelines.running.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from goqueue.spark.pipelines.running.streaming import Totals, Until
 
 _JAVA_EXIT_TIMEOUT_S = 1.0
-
-
-def _do_nothing() -> None:
-    return
 
 
 @dataclass
@@ -50,7 +46,7 @@ class Context:
     master: str | None = None
     """None: the master that Spark is configured with elsewhere, else all cores of this machine."""
     conf: dict[str, str] = field(default_factory=dict)
-    tell: Callable[[Progress], None] = ignore_progress
+    tell: Callable[[Progress], None] = lambda _: None
     """Reports progress. May be called at any rate: the display limits how often it is updated."""
     stopping: Event = field(default_factory=Event)
     """Set when the run shall end (SIGTERM, Ctrl-C): finish work in progress, start nothing new, return the summary."""
@@ -58,7 +54,7 @@ class Context:
     """Whether to accept an earlier commit of a micro-batch although its number of rows differs now."""
     quiet: bool = False
     """Whether to keep Spark's own output off the standard error."""
-    when_started: Callable[[], None] = _do_nothing
+    when_started: Callable[[], None] = lambda: None
     """Called once Spark has started; a place to install signal handlers, since Spark replaces them."""
     given_session: SparkSession | None = None
     """An existing session to use. The run does not stop it."""
@@ -152,11 +148,11 @@ class Context:
         each progress report, parsed from JSON, and ends the query by returning true. Raises if the checkpoint was
         started with other settings, see ``claim``.
         """
-        from goqueue.spark.pipelines.running.streaming import run_query
+        from goqueue.spark.pipelines.running.streaming import run_queries
 
         self.claim()
         query_checkpoint = f"{self.checkpoint.rstrip('/')}/{part}" if part else self.checkpoint
-        return run_query(self, writer, trigger, query_checkpoint, until)
+        return run_queries(self, [(writer, query_checkpoint)], trigger, until)[0]
 
     def claim(self, identity: CheckpointIdentity | None = None, *, is_begun: bool | None = None) -> bool:
         """Claim the checkpoint for this job; raises if another job has started on it.

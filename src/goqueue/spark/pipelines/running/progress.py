@@ -17,7 +17,3 @@ class Progress:
     lag: int | None = None
     doing: str = ""
     """The current activity of a run without batches, such as ``"reading the journal"``."""
-
-
-def ignore_progress(_: Progress) -> None:
-    """The default progress callback, which does nothing."""

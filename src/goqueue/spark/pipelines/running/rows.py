@@ -47,9 +47,7 @@ USER_HEADERS_SQL = "filter({0}, header -> NOT startswith(header.name, 'goqueue-'
 
 def with_origin(rows: DataFrame) -> DataFrame:
     """Add a column with the message as read, which steps preserve, for dead letters."""
-    from pyspark.sql import functions
-
-    return rows.withColumn(ORIGIN, functions.struct(*ORIGIN_COLUMNS))
+    return rows.selectExpr("*", f"struct({', '.join(ORIGIN_COLUMNS)}) AS {ORIGIN}")
 
 
 def apply_rules(rows: DataFrame, rules: Sequence[Rule]) -> DataFrame:
@@ -84,13 +82,13 @@ def rule_counts(rules: Sequence[Rule]) -> list[Column]:
 
 def passing_rows(rows: DataFrame, rules: Sequence[Rule], dead_letters: bool) -> DataFrame:
     """The valid rows, and with ``dead_letters`` also those that become dead letters."""
-    from pyspark.sql import functions
+    return rows.where(f"{VERDICT} IS NULL" + (f" OR {_is_dead_letter(rules)}" if dead_letters else ""))
 
-    verdict = functions.col(VERDICT)
-    dead = [number for number, rule in enumerate(rules) if rule.otherwise == "dead-letter"]
-    if dead_letters and dead:
-        return rows.where(verdict.isNull() | verdict.isin(dead))
-    return rows.where(verdict.isNull())
+
+def _is_dead_letter(rules: Sequence[Rule]) -> str:
+    """SQL that is true for a row that violates a ``dead-letter`` rule, of which there is at least one."""
+    dead = [str(number) for number, rule in enumerate(rules) if rule.otherwise == "dead-letter"]
+    return f"{VERDICT} IN ({', '.join(dead)})"
 
 
 def as_messages(rows: DataFrame, sink: Sink) -> DataFrame:
@@ -165,11 +163,10 @@ def only_dead_letters(rows: DataFrame, flow: Flow) -> DataFrame:
     """The dead letters among checked rows, for a sink that is no topic; a row without an origin is written as JSON."""
     from pyspark.sql import functions
 
-    dead = [number for number, rule in enumerate(flow.rules) if rule.otherwise == "dead-letter"]
     fields = [name for name in rows.columns if name not in INTERNAL]
     row = functions.to_json(functions.struct(*fields)).alias("value")
     internal = [name for name in INTERNAL if name in rows.columns]
-    chosen = rows.where(functions.col(VERDICT).isin(dead)).select(row, functions.lit("").alias("topic"), *internal)
+    chosen = rows.where(_is_dead_letter(flow.rules)).select(row, functions.lit("").alias("topic"), *internal)
     return with_dead_letters(chosen, flow)
 
 

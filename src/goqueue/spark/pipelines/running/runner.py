@@ -15,6 +15,7 @@ from goqueue.spark.pipelines.definitions.yaml_lines import with_line_numbers
 from goqueue.spark.pipelines.running import rows as row_messages
 from goqueue.spark.pipelines.running.context import Context
 from goqueue.spark.pipelines.running.progress import Progress
+from goqueue.spark.pipelines.running.quality import Rule
 from goqueue.spark.pipelines.running.spark_errors import to_goqueue_error
 from goqueue.spark.pipelines.running.steps import ORIGIN, apply_steps
 from goqueue.spark.pipelines.running.streaming import AVAILABLE_NOW, Totals, run_queries
@@ -42,12 +43,10 @@ def describe_plan(pipeline: Pipeline, settings: Settings, checkpoint: str, broke
     if flow.steps:
         plan["steps"] = [step.describe() for step in flow.steps]
     if flow.rules:
-        plan["quality"] = [_describe_rule(flow, number) for number in range(len(flow.rules))]
+        plan["quality"] = [_describe_rule(flow, rule) for rule in flow.rules]
     plan["sink"] = _describe_sink(flow)
-    plan["trigger"] = {
-        AVAILABLE_NOW: "reads what is there, then ends",
-        "batch": "reads all of it at each run",
-    }.get(flow.trigger, f"every {flow.trigger}, until it is stopped")
+    texts = {AVAILABLE_NOW: "reads what is there, then ends", "batch": "reads all of it at each run"}
+    plan["trigger"] = texts.get(flow.trigger, f"every {flow.trigger}, until it is stopped")
     if not flow.is_batch:
         plan["checkpoint"] = checkpoint
     if brokers and _needs_broker(flow):
@@ -113,14 +112,9 @@ def _make_topics(flow: Flow, context: Context) -> None:
     names = {rule.topic or flow.dead_letter_topic for rule in flow.rules if rule.otherwise == "dead-letter"}
     if flow.sink.topic is not None:
         names.add(flow.sink.topic)
-    read = flow.source.options.get("topics", "").partition(",")[0]
-    partitions = None
-    if not names:
-        return
-    if read:
-        with context.client() as client:
-            partitions = len(client.describe_topic(read).partitions)
-    context.make_topics(names, partitions)
+    if names:
+        read = flow.source.options.get("topics", "").partition(",")[0]
+        context.make_topics(names, context.partitions_of(read) if read else None)
 
 
 def _run_stream(flow: Flow, context: Context) -> Summary:
@@ -172,9 +166,9 @@ def _checked_rows(
     """The rows after all steps, checked by the rules, with violations counted as observed metrics."""
     rows = _read_table(flow, context) if flow.source.table is not None else _read_messages(flow, context, group)
     rows = row_messages.apply_rules(apply_steps(rows, flow.steps, context.brokers), flow.rules)
-    return (
-        rows.observe(observation or row_messages.OBSERVED, *row_messages.rule_counts(flow.rules)) if observed else rows
-    )
+    if observed:
+        return rows.observe(observation or row_messages.OBSERVED, *row_messages.rule_counts(flow.rules))
+    return rows
 
 
 def _read_messages(flow: Flow, context: Context, group: bool) -> DataFrame:
@@ -257,8 +251,7 @@ def _describe_source(flow: Flow) -> str:
     return f"{what} from {start}{end}{further}"
 
 
-def _describe_rule(flow: Flow, number: int) -> str:
-    rule = flow.rules[number]
+def _describe_rule(flow: Flow, rule: Rule) -> str:
     to = f" to {rule.topic or flow.dead_letter_topic}" if rule.otherwise == "dead-letter" else ""
     return f"{rule.name}: {rule.condition}, otherwise {rule.otherwise}{to}"
 
@@ -267,10 +260,7 @@ def _describe_sink(flow: Flow) -> str:
     sink = flow.sink
     if sink.is_topic:
         how = "all or nothing" if flow.is_batch else "exactly once"
-        return (
-            f"topic {sink.topic}, made if it is not there, {how}"
-            if sink.topic
-            else f"topics by {sink.topic_from}, {how}"
-        )
+        what = f"topic {sink.topic}, made if it is not there" if sink.topic else f"topics by {sink.topic_from}"
+        return f"{what}, {how}"
     parts = f", partitioned by {', '.join(sink.partition_by)}" if sink.partition_by else ""
     return f"{sink.format} files in {sink.table}{parts}"

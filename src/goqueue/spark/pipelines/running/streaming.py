@@ -60,21 +60,12 @@ class QueryContext(Protocol):
     """The part of a run's context that queries need."""
 
     brokers: str
+    stopping: Event
+    lag_group: str | None
 
-    @property
-    def stopping(self) -> Event:
-        """Set when the run shall end."""
+    def tell(self, progress: Progress, /) -> None: ...
 
-    @property
-    def tell(self) -> Callable[[Progress], None]:
-        """Reports progress."""
-
-    @property
-    def lag_group(self) -> str | None:
-        """The group that shows the lag of the queries, if there is one."""
-
-    def keep_claim(self) -> None:
-        """Store the claimed identity in the checkpoint."""
+    def keep_claim(self) -> None: ...
 
 
 class ReportCounter:
@@ -169,18 +160,8 @@ def _offsets(raw: Any) -> dict[str, dict[str, int]] | None:
         return None
 
 
-def run_query(
-    context: QueryContext, writer: DataStreamWriter, trigger: str, checkpoint: str, until: Until | None = None
-) -> Totals:
-    """Run one query, see ``Context.run_query``."""
-    return run_queries(context, [(writer, checkpoint)], trigger, until)[0]
-
-
 def run_queries(
-    context: QueryContext,
-    writers: Sequence[tuple[DataStreamWriter, str]],
-    trigger: str,
-    until: Until | None = None,
+    context: QueryContext, writers: Sequence[tuple[DataStreamWriter, str]], trigger: str, until: Until | None = None
 ) -> list[Totals]:
     """Run queries concurrently until all have ended. The progress reported is that of the first.
 
@@ -190,17 +171,21 @@ def run_queries(
     began = time.monotonic()
     queries: list[StreamingQuery] = []
     counters = [ReportCounter() for _ in writers]
-    unfinished = [_unfinished_batch(checkpoint) for _, checkpoint in writers]
+    folders = [local_folder(checkpoint) for _, checkpoint in writers]
+    unfinished = [None if folder is None else unfinished_batch(folder) for folder in folders]
+    when: dict[str, Any] = {"availableNow": True} if trigger == AVAILABLE_NOW else {"processingTime": trigger}
     stopped = False
     try:
         for writer, checkpoint in writers:
             if context.stopping.is_set():
                 break
             context.keep_claim()
-            queries.append(_with_trigger(writer, trigger).option("checkpointLocation", checkpoint).start())
+            queries.append(writer.trigger(**when).option("checkpointLocation", checkpoint).start())
         while any(query.isActive for query in queries):
             context.stopping.wait(_POLL_INTERVAL_S)
-            _poll(context, queries, counters)
+            are_new = [_add_reports(query, counter) for query, counter in zip(queries, counters, strict=False)]
+            if are_new[0]:
+                _report_progress(context, counters[0])
             if context.stopping.is_set() or any(query.exception() for query in queries):
                 stopped = context.stopping.is_set()
                 break
@@ -222,28 +207,10 @@ def run_queries(
     return totals
 
 
-def _with_trigger(writer: DataStreamWriter, trigger: str) -> DataStreamWriter:
-    return writer.trigger(availableNow=True) if trigger == AVAILABLE_NOW else writer.trigger(processingTime=trigger)
-
-
-def _poll(context: QueryContext, queries: Sequence[StreamingQuery], counters: Sequence[ReportCounter]) -> None:
-    is_first_new = False
-    for number, (query, counter) in enumerate(zip(queries, counters, strict=False)):
-        is_new = _add_reports(query, counter)
-        is_first_new = is_first_new or (is_new and number == 0)
-    if is_first_new:
-        _report_progress(context, counters[0])
-
-
 def _report_progress(context: QueryContext, counter: ReportCounter) -> None:
     if counter.latest:
         rate = float(counter.latest.get("processedRowsPerSecond") or 0)
         context.tell(Progress(counter.messages, rate, counter.batch, lag_of(counter.latest)))
-
-
-def _unfinished_batch(checkpoint: str) -> int | None:
-    folder = local_folder(checkpoint)
-    return None if folder is None else unfinished_batch(folder)
 
 
 def _publish_offsets(context: QueryContext, counters: Sequence[ReportCounter]) -> None:
