@@ -121,8 +121,8 @@ def history(broker: SharedBroker) -> Iterator[History]:
 def _traced(history: History, event: str) -> int:
     """How many messages trace files tell this of."""
     wanted = EventFilter(frozenset({event}), frozenset({history.topic}))
-    runs = [part for path in trace_files(str(history.data)) for part in read_file(path, 0, wanted)]
-    return sum(sum(each.end) - sum(each.first) for each in runs)
+    chunks = (chunk for path in trace_files(str(history.data)) for chunk in read_file(path, 0, wanted))
+    return sum(run.end - run.first for chunk in chunks for run in chunk)
 
 
 def _rows(summary: Summary, title: str) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from goqueue.spark.pipelines.analysis.offset_blocks import BLOCK, MAX_RANGE_OFFS
 from goqueue.spark.pipelines.analysis.trace_runs import (
     COPIED,
     EventFilter,
-    Runs,
+    Run,
     parse_lines,
     read_file,
     to_batch,
@@ -112,8 +112,8 @@ def _line(event: str, offsets: object, **more: object) -> bytes:
     return json.dumps({"place": "orders/3", "at": 5, "event": event, "offsets": offsets, **more}).encode() + b"\n"
 
 
-def _told(runs: Runs) -> list[tuple[str, int, str, int, int, int]]:
-    return list(zip(runs.topic, runs.partition, runs.event, runs.seq, runs.first, runs.end, strict=True))
+def _told(runs: list[Run]) -> list[tuple[str, int, str, int, int, int]]:
+    return [(run.topic, run.partition, run.event, run.seq, run.first, run.end) for run in runs]
 
 
 def test_lines_become_ranges_and_copies_begin_where_they_lie() -> None:
@@ -159,7 +159,7 @@ def test_a_file_is_read_whole_and_one_that_is_gone_is_empty(tmp_path: Path) -> N
     path.write_bytes(_line(PUBLISH, [0, 2 * BLOCK]) * 3)
     assert trace_files(str(tmp_path)) == trace_files(str(path.parent)) == [str(path)]
     (runs,) = read_file(str(path), 2, _EVERYTHING)
-    assert runs.seq == [2 << 40, (2 << 40) + 1, (2 << 40) + 2]
+    assert [run.seq for run in runs] == [2 << 40, (2 << 40) + 1, (2 << 40) + 2]
     assert to_batch(runs).num_rows == 6
     assert list(read_file(str(tmp_path / "gone.jsonl"), 0, _EVERYTHING)) == []
     with pytest.raises(InvalidRequest, match="no folder"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,13 +57,10 @@ def latencies(ranges: Ranges, base: int) -> Latencies:
         # If the clock was set back meanwhile, the latency is 0, not negative.
         took = np.maximum(here.at[done[offsets[starts]]] - begun_at, 0)
         found.append((group, offsets[starts] + base, counts, begun_at, took))
-    return Latencies(
-        group=[each[0] for each in found for _ in range(len(each[1]))],
-        first=_concatenate([each[1] for each in found]),
-        size=_concatenate([each[2] for each in found]),
-        begun_at=_concatenate([each[3] for each in found]),
-        latency_ns=_concatenate([each[4] for each in found]),
-    )
+    names = [group for group, first, *_ in found for _ in first]
+    columns = zip(*(numbers for _, *numbers in found), strict=True)
+    none = np.zeros(0, np.int64)
+    return Latencies(names, *map(np.concatenate, columns)) if found else Latencies(names, none, none, none, none)
 
 
 def _first_after(begin_index: Numbers, begin_seq: Numbers, ends: Ranges, base: int) -> Numbers:
@@ -85,7 +81,3 @@ def round_to_digits(numbers: Numbers) -> Numbers:
     size = np.maximum(numbers, 1).astype(np.float64)
     step = np.maximum(10.0 ** (np.floor(np.log10(size)) - (_DIGITS - 1)), 1).astype(np.int64)
     return numbers // step * step
-
-
-def _concatenate(parts: Sequence[Numbers]) -> Numbers:
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
 
-from goqueue.model.runs import size_of
+from goqueue.model.runs import pairs, size_of
 from goqueue.observe.trace_event import DLQ, FIRED, REDRIVEN, TraceEvent, runs_of
 from goqueue.spark.pipelines.analysis.offset_blocks import MAX_RANGE_OFFSETS, cut_into_blocks
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
@@ -75,53 +75,34 @@ class EventFilter:
         return event in self.events and (self.topics is None or topic in self.topics)
 
 
-@dataclass(slots=True)
-class Runs:
-    """Columns of event ranges, as lists to append to."""
+class Run(NamedTuple):
+    """A range of offsets of one event."""
 
-    topic: list[str] = field(default_factory=list)
-    partition: list[int] = field(default_factory=list)
-    event: list[str] = field(default_factory=list)
-    group: list[str] = field(default_factory=list)
-    reason: list[str] = field(default_factory=list)
-    at: list[int] = field(default_factory=list)
-    seq: list[int] = field(default_factory=list)
-    first: list[int] = field(default_factory=list)
-    end: list[int] = field(default_factory=list)
-
-    def add(self, event: TraceEvent, seq: int, event_filter: EventFilter) -> None:
-        topic_partition = _parse_partition(event.place)
-        if topic_partition is None:
-            return
-        if event_filter.has(event.event, topic_partition[0]):
-            edges = runs_of(event.offsets)
-            for first, end in zip(edges[::2], edges[1::2], strict=True):
-                self._add(topic_partition, event, event.event, seq, first, end)
-        if (
-            event.event in _COPIES
-            and event.to
-            and (target := _parse_partition(event.to))
-            and event_filter.has(COPIED, target[0])
-        ):
-            self._add(target, event, COPIED, seq, event.first_copy, event.first_copy + size_of(event.offsets))
-
-    def _add(
-        self, topic_partition: tuple[str, int], event: TraceEvent, kind: str, seq: int, first: int, end: int
-    ) -> None:
-        if not 0 <= first < end <= first + MAX_RANGE_OFFSETS:
-            return
-        self.topic.append(topic_partition[0])
-        self.partition.append(topic_partition[1])
-        self.event.append(kind)
-        self.group.append(event.group)
-        self.reason.append(event.reason)
-        self.at.append(event.at)
-        self.seq.append(seq)
-        self.first.append(first)
-        self.end.append(end)
+    topic: str
+    partition: int
+    event: str
+    group: str
+    reason: str
+    at: int
+    seq: int
+    first: int
+    end: int
 
 
-def read_file(path: str, number: int, event_filter: EventFilter) -> Iterator[Runs]:
+def _runs_in(event: TraceEvent, seq: int, event_filter: EventFilter) -> Iterator[Run]:
+    tp = _parse_partition(event.place)
+    if tp is None:
+        return
+    if event_filter.has(event.event, tp[0]):
+        for first, end in pairs(runs_of(event.offsets)):
+            yield Run(*tp, event.event, event.group, event.reason, event.at, seq, first, end)
+    target = _parse_partition(event.to) if event.event in _COPIES else None
+    if target is not None and event_filter.has(COPIED, target[0]):
+        first, end = event.first_copy, event.first_copy + size_of(event.offsets)
+        yield Run(*target, COPIED, event.group, event.reason, event.at, seq, first, end)
+
+
+def read_file(path: str, number: int, event_filter: EventFilter) -> Iterator[list[Run]]:
     """Read the events of one file in chunks; ``number`` is the file's index in time order."""
     seq = number << _LINE_BITS
     try:
@@ -134,9 +115,9 @@ def read_file(path: str, number: int, event_filter: EventFilter) -> Iterator[Run
         return
 
 
-def parse_lines(lines: list[bytes], seq: int, event_filter: EventFilter) -> Runs:
+def parse_lines(lines: list[bytes], seq: int, event_filter: EventFilter) -> list[Run]:
     """Parse lines; ``seq`` is the sequence number of the first one."""
-    runs = Runs()
+    runs: list[Run] = []
     marks = [msgspec.json.encode(name) for name in sorted(event_filter.events - {COPIED})]
     marks += [msgspec.json.encode(name) for name in sorted(_COPIES)] if COPIED in event_filter.events else []
     for at, line in enumerate(lines):
@@ -144,30 +125,24 @@ def parse_lines(lines: list[bytes], seq: int, event_filter: EventFilter) -> Runs
         if not any(mark in line for mark in marks):
             continue
         try:
-            runs.add(_decoder.decode(line), seq + at, event_filter)
+            found = _runs_in(_decoder.decode(line), seq + at, event_filter)
+            runs.extend(run for run in found if 0 <= run.first < run.end <= run.first + MAX_RANGE_OFFSETS)
         except (msgspec.DecodeError, ValueError, RecursionError):
             continue
     return runs
 
 
-def to_batch(runs: Runs) -> pa.RecordBatch:
+def to_batch(runs: list[Run]) -> pa.RecordBatch:
     """Rows of ``SCHEMA``, with ranges cut at block borders."""
     import pyarrow as pa
 
-    first, end = np.array(runs.first, np.int64), np.array(runs.end, np.int64)
-    which, block, first, end = cut_into_blocks(first, end)
+    columns = list(zip(*runs, strict=True)) or [()] * len(Run._fields)
+    which, *cut = cut_into_blocks(*(np.array(each, np.int64) for each in columns[-2:]))
+    kinds = {"topic": pa.string(), "partition": pa.int32(), "event": pa.string(), "group": pa.string()}
+    kinds |= {"reason": pa.string(), "at": pa.int64(), "seq": pa.int64()}
     rows = pa.array(which)
-    texts = [pa.array(each, pa.string()).take(rows) for each in (runs.event, runs.group, runs.reason)]
-    numbers = [pa.array(np.array(each, np.int64)[which]) for each in (runs.at, runs.seq)]
-    columns: list[Any] = [
-        pa.array(runs.topic, pa.string()).take(rows),
-        pa.array(np.array(runs.partition, np.int32)[which]),
-        *texts,
-        *numbers,
-        *(pa.array(each) for each in (block, first, end)),
-    ]
-    names = ["topic", "partition", "event", "group", "reason", "at", "seq", "block", "first", "end"]
-    return pa.RecordBatch.from_arrays(columns, names=names)
+    whole = [pa.array(column, kind).take(rows) for column, kind in zip(columns, kinds.values(), strict=False)]
+    return pa.RecordBatch.from_arrays([*whole, *map(pa.array, cut)], names=[*kinds, "block", "first", "end"])
 
 
 def _parse_partition(topic_partition: str) -> tuple[str, int] | None:

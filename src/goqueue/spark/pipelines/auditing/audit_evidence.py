@@ -11,7 +11,7 @@ from goqueue.observe import trace_event as events
 from goqueue.spark.pipelines.analysis.dead_letter_table import header, parse_letters
 from goqueue.spark.pipelines.analysis.offset_blocks import BLOCK_BITS, NEVER, Numbers, cut_into_blocks, runs_where_same
 from goqueue.spark.pipelines.analysis.trace_runs import COPIED
-from goqueue.spark.pipelines.auditing.audit_kinds import ANY_LANE, Evidence, Kind, Knowledge, block_start
+from goqueue.spark.pipelines.auditing.audit_kinds import ANY_LANE, Evidence, Kind, Knowledge
 from goqueue.spark.pipelines.auditing.audit_outcomes import determine_fates
 from goqueue.wire import internal_headers as system
 
@@ -111,7 +111,7 @@ def judge(evidence: DataFrame, knowledge: Knowledge) -> DataFrame:
 
         partition, block = (each.as_py() for each in key)
         rows = Evidence(*(table.column(name).to_numpy().astype(np.int64) for name in Evidence._fields))
-        found = determine_fates(rows, block_start(block), knowledge)
+        found = determine_fates(rows, block << BLOCK_BITS, knowledge)
         return pa.table(
             {
                 "partition": pa.array(np.full(len(found.fate), partition, np.int32)),

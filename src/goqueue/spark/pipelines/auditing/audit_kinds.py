@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from goqueue.spark.pipelines.analysis.offset_blocks import BLOCK_BITS, Numbers, cut_into_blocks
+from goqueue.spark.pipelines.analysis.offset_blocks import Numbers, cut_into_blocks
 
 ANY_LANE = -1
 LANES = 5
@@ -161,8 +161,3 @@ def evidence_rows(
         (*each[:1], int(kind), *each[1:2], seq, *each[2:])
         for each in zip(block.tolist(), lane[which].tolist(), low.tolist(), high.tolist(), strict=True)
     ]
-
-
-def block_start(block: int) -> int:
-    """The first offset of a block."""
-    return block << BLOCK_BITS

@@ -106,64 +106,44 @@ def _message_fates(block: _Block, knowledge: Knowledge) -> Numbers:
     # A dead letter from before a reset does not prove the fate of the message after the reset.
     is_dead = letter & (died | ~block.is_reset())
 
-    # The first match wins: conditions are ordered from proved to merely claimed.
-    done_fates = np.select(
-        [
-            committed | (acked & consumed),
-            is_dead,
-            block.last_valid(Kind.EXPIRED) > NEVER,
-            block.last_valid(Kind.DISCARDED) > NEVER,
-            block.last_valid(Kind.SKIPPED) > NEVER,
-            died & (not knowledge.has_letters),
-            died,
-            acked & traced,
-            acked | block.has(Kind.BEFORE),
-            consumed & traced,
-            traced,
-        ],
-        [
-            Fate.ACKED,
-            Fate.DEAD_LETTERED,
-            Fate.EXPIRED,
-            Fate.DISCARDED,
-            Fate.SKIPPED,
-            Fate.DEAD_LETTERED,
-            Fate.LETTER_MISSING,
-            Fate.ACKED_UNSEEN,
-            np.where(acked, Fate.SETTLED, Fate.BEFORE),
-            Fate.NEVER_ACKED,
-            Fate.NEVER_DELIVERED,
-        ],
-        Fate.SETTLED,
+    # Ordered from proved to merely claimed.
+    done_fates = _first_match(
+        (committed | (acked & consumed), Fate.ACKED),
+        (is_dead, Fate.DEAD_LETTERED),
+        (block.last_valid(Kind.EXPIRED) > NEVER, Fate.EXPIRED),
+        (block.last_valid(Kind.DISCARDED) > NEVER, Fate.DISCARDED),
+        (block.last_valid(Kind.SKIPPED) > NEVER, Fate.SKIPPED),
+        (died & (not knowledge.has_letters), Fate.DEAD_LETTERED),
+        (died, Fate.LETTER_MISSING),
+        (acked & traced, Fate.ACKED_UNSEEN),
+        (acked | block.has(Kind.BEFORE), np.where(acked, Fate.SETTLED, Fate.BEFORE)),
+        (consumed & traced, Fate.NEVER_ACKED),
+        (traced, Fate.NEVER_DELIVERED),
+        otherwise=Fate.SETTLED,
     )
     if not knowledge.has_runs:
-        return np.select([done, letter], [done_fates, np.full(BLOCK, Fate.DEAD_LETTERED)], Fate.OPEN).astype(np.int64)
-    pending_fates = np.select(
-        [
-            # It was finished while the audit was reading.
-            done_later & (acked | committed | is_dead | died),
-            block.has(Kind.MOVING),
-            is_dead & ~done_later,
-            (acked | committed) & ~done_later,
-            block.has(Kind.FROZEN),
-            block.has(Kind.IN_FLIGHT),
-            block.has(Kind.RETRY),
-        ],
-        [
-            np.where(is_dead | died, Fate.DEAD_LETTERED, Fate.ACKED),
-            Fate.MOVING,
-            Fate.LETTER_EARLY,
-            Fate.ACK_FORGOTTEN,
-            Fate.FROZEN,
-            Fate.IN_FLIGHT,
-            Fate.RETRY,
-        ],
-        Fate.NOT_DELIVERED,
+        return _first_match((done, done_fates), (letter, Fate.DEAD_LETTERED), otherwise=Fate.OPEN)
+    pending_fates = _first_match(
+        # It was finished while the audit was reading.
+        (done_later & (acked | committed | is_dead | died), np.where(is_dead | died, Fate.DEAD_LETTERED, Fate.ACKED)),
+        (block.has(Kind.MOVING), Fate.MOVING),
+        (is_dead & ~done_later, Fate.LETTER_EARLY),
+        ((acked | committed) & ~done_later, Fate.ACK_FORGOTTEN),
+        (block.has(Kind.FROZEN), Fate.FROZEN),
+        (block.has(Kind.IN_FLIGHT), Fate.IN_FLIGHT),
+        (block.has(Kind.RETRY), Fate.RETRY),
+        otherwise=Fate.NOT_DELIVERED,
     )
-    return np.where(done, done_fates, pending_fates).astype(np.int64)
+    return np.where(done, done_fates, pending_fates)
+
+
+def _first_match(*cases: tuple[Mask, Fate | Numbers], otherwise: Fate) -> Numbers:
+    """At each offset the fate of the first case whose condition holds there."""
+    conditions, fates = zip(*cases, strict=True)
+    return np.select(conditions, fates, otherwise).astype(np.int64)
 
 
 def _delayed_fates(block: _Block, knowledge: Knowledge) -> Numbers:
     cancelled, waiting = block.has(Kind.CANCELLED), block.has(Kind.WAITING)
     otherwise = Fate.DELAY_LOST if knowledge.has_delays else Fate.DELAYED
-    return np.select([cancelled, waiting], [Fate.CANCELLED, Fate.DELAYED], otherwise).astype(np.int64)
+    return _first_match((cancelled, Fate.CANCELLED), (waiting, Fate.DELAYED), otherwise=otherwise)
