@@ -25,9 +25,7 @@ class DelaysService(pb_grpc.DelaysServicer):
         self.calls = calls
 
     @answered
-    async def ListDelayed(  # noqa: N802
-        self, request: pb.ListDelayedRequest, context: Context
-    ) -> pb.ListDelayedResponse:
+    async def ListDelayed(self, request: pb.ListDelayedRequest, context: Context) -> pb.ListDelayedResponse:
         page = await self._operations.delays.page(
             caller_of(context), request.topic, request.limit or _LISTED, request.after or None
         )
@@ -43,22 +41,18 @@ class DelaysService(pb_grpc.DelaysServicer):
         return response
 
     @answered
-    async def GetDelayed(self, request: pb.GetDelayedRequest, context: Context) -> pb.DelayedMessage:  # noqa: N802
+    async def GetDelayed(self, request: pb.GetDelayedRequest, context: Context) -> pb.DelayedMessage:
         return _to_delayed(
             await self._operations.delays.get(caller_of(context), request.topic, request.partition, request.offset)
         )
 
     @answered
-    async def CancelDelayed(  # noqa: N802
-        self, request: pb.CancelDelayedRequest, context: Context
-    ) -> pb.CancelDelayedResponse:
+    async def CancelDelayed(self, request: pb.CancelDelayedRequest, context: Context) -> pb.CancelDelayedResponse:
         await self._operations.delays.cancel(caller_of(context), request.topic, request.partition, request.offset)
         return pb.CancelDelayedResponse()
 
     @answered
-    async def RescheduleDelayed(  # noqa: N802
-        self, request: pb.RescheduleDelayedRequest, context: Context
-    ) -> pb.DelayedMessage:
+    async def RescheduleDelayed(self, request: pb.RescheduleDelayedRequest, context: Context) -> pb.DelayedMessage:
         when = request.WhichOneof("when")
         if when is None:
             raise InvalidRequest("say when the message is to be seen: delay_ms or deliver_at_ns")
@@ -73,7 +67,7 @@ class DelaysService(pb_grpc.DelaysServicer):
         return _to_delayed(moved)
 
     @answered
-    async def DelayStats(self, request: pb.DelayStatsRequest, context: Context) -> pb.DelayStatsResponse:  # noqa: N802
+    async def DelayStats(self, request: pb.DelayStatsRequest, context: Context) -> pb.DelayStatsResponse:
         stats = self._operations.delays.stats(caller_of(context))
         tally = stats.tally
         return pb.DelayStatsResponse(
@@ -91,10 +85,7 @@ class DelaysService(pb_grpc.DelaysServicer):
 def _to_delayed(delayed: DelayedMessage) -> pb.DelayedMessage:
     message = delayed.message
     shown = pb.DelayedMessage(
-        topic=delayed.topic,
-        partition=delayed.partition,
-        offset=delayed.offset,
-        deliver_at_ns=delayed.deliver_at_ns,
+        topic=delayed.topic, partition=delayed.partition, offset=delayed.offset, deliver_at_ns=delayed.deliver_at_ns
     )
     if message is not None:
         shown.priority = message.priority

@@ -50,7 +50,7 @@ class GroupsService(pb_grpc.GroupsServicer):
         self._streams: dict[tuple[str, str], asyncio.Task[Any]] = {}
 
     @streamed
-    async def Subscribe(self, _requests: object, context: Context) -> None:  # noqa: N802
+    async def Subscribe(self, _requests: object, context: Context) -> None:
         self.calls.begin(resumable=True)
         most = min(self._config.max_subscriptions, max(1, self._config.max_concurrent_calls // 2))
         if self._subscribed >= most:
@@ -66,11 +66,11 @@ class GroupsService(pb_grpc.GroupsServicer):
             self._subscribed -= 1
 
     @answered
-    async def Join(self, request: pb.JoinRequest, context: Context) -> pb.Assignment:  # noqa: N802
+    async def Join(self, request: pb.JoinRequest, context: Context) -> pb.Assignment:
         return to_assignment(await self._operations.groups.join(caller_of(context), request.group, to_join(request)))
 
     @answered
-    async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.Assignment:  # noqa: N802
+    async def Heartbeat(self, request: pb.HeartbeatRequest, context: Context) -> pb.Assignment:
         generation = request.generation or None
         found = await self._operations.groups.heartbeat(
             caller_of(context), request.group, request.member_id, generation
@@ -78,12 +78,12 @@ class GroupsService(pb_grpc.GroupsServicer):
         return to_assignment(found)
 
     @answered
-    async def Leave(self, request: pb.LeaveRequest, context: Context) -> pb.LeaveResponse:  # noqa: N802
+    async def Leave(self, request: pb.LeaveRequest, context: Context) -> pb.LeaveResponse:
         await self._operations.groups.leave(caller_of(context), request.group, request.member_id)
         return pb.LeaveResponse()
 
     @answered
-    async def Poll(self, request: pb.PollRequest, context: Context) -> pb.PollResponse:  # noqa: N802
+    async def Poll(self, request: pb.PollRequest, context: Context) -> pb.PollResponse:
         limit = self._operations.config.limits.max_poll_messages
         if request.wait_ms > _MAX_WAIT_MS:
             raise InvalidRequest(f"wait_ms is {request.wait_ms}; at most {_MAX_WAIT_MS} is allowed")
@@ -99,13 +99,11 @@ class GroupsService(pb_grpc.GroupsServicer):
         return put_deliveries(pb.PollResponse(), found)
 
     @answered
-    async def Settle(self, request: pb.SettleRequest, context: Context) -> pb.SettleResponse:  # noqa: N802
+    async def Settle(self, request: pb.SettleRequest, context: Context) -> pb.SettleResponse:
         return await settle(self._operations, caller_of(context), request)
 
     @answered
-    async def CommitOffsets(  # noqa: N802
-        self, request: pb.CommitOffsetsRequest, context: Context
-    ) -> pb.CommitOffsetsResponse:
+    async def CommitOffsets(self, request: pb.CommitOffsetsRequest, context: Context) -> pb.CommitOffsetsResponse:
         await self._operations.offsets.commit(
             caller_of(context),
             request.group,
@@ -116,17 +114,13 @@ class GroupsService(pb_grpc.GroupsServicer):
         return pb.CommitOffsetsResponse(correlation_id=request.correlation_id)
 
     @answered
-    async def FetchOffsets(  # noqa: N802
-        self, request: pb.FetchOffsetsRequest, context: Context
-    ) -> pb.FetchOffsetsResponse:
+    async def FetchOffsets(self, request: pb.FetchOffsetsRequest, context: Context) -> pb.FetchOffsetsResponse:
         return from_offsets(
             await self._operations.offsets.committed(caller_of(context), request.group, request.topic or None)
         )
 
     @answered
-    async def ResetOffsets(  # noqa: N802
-        self, request: pb.ResetOffsetsRequest, context: Context
-    ) -> pb.FetchOffsetsResponse:
+    async def ResetOffsets(self, request: pb.ResetOffsetsRequest, context: Context) -> pb.FetchOffsetsResponse:
         if len(request.partitions) > MAX_NAMED_PARTITIONS:
             raise InvalidRequest(
                 f"a request names {len(request.partitions)} partitions; {MAX_NAMED_PARTITIONS} are allowed"
@@ -139,31 +133,31 @@ class GroupsService(pb_grpc.GroupsServicer):
         )
 
     @answered
-    async def ListGroups(self, request: pb.ListGroupsRequest, context: Context) -> pb.ListGroupsResponse:  # noqa: N802
+    async def ListGroups(self, request: pb.ListGroupsRequest, context: Context) -> pb.ListGroupsResponse:
         return pb.ListGroupsResponse(names=self._operations.groups.names(caller_of(context)))
 
     @answered
-    async def DescribeGroup(self, request: pb.DescribeGroupRequest, context: Context) -> pb.Group:  # noqa: N802
+    async def DescribeGroup(self, request: pb.DescribeGroupRequest, context: Context) -> pb.Group:
         return to_group(await self._operations.groups.describe(caller_of(context), request.name))
 
     @answered
-    async def PeekGroup(self, request: pb.PeekGroupRequest, context: Context) -> pb.PeekGroupResponse:  # noqa: N802
+    async def PeekGroup(self, request: pb.PeekGroupRequest, context: Context) -> pb.PeekGroupResponse:
         max_bytes = min(self._config.max_batch_bytes, self._config.max_message_bytes // 2)
         wanted = to_peek(request, max_bytes)
         return to_peek_response(await self._operations.queues.peek(caller_of(context), request.group, wanted))
 
     @answered
-    async def ConfigureGroup(self, request: pb.ConfigureGroupRequest, context: Context) -> pb.Group:  # noqa: N802
+    async def ConfigureGroup(self, request: pb.ConfigureGroupRequest, context: Context) -> pb.Group:
         settings = settings_of(request.settings)
         return to_group(await self._operations.groups.configure(caller_of(context), request.name, settings))
 
     @answered
-    async def DeleteGroup(self, request: pb.DeleteGroupRequest, context: Context) -> pb.DeleteGroupResponse:  # noqa: N802
+    async def DeleteGroup(self, request: pb.DeleteGroupRequest, context: Context) -> pb.DeleteGroupResponse:
         await self._operations.groups.delete(caller_of(context), request.name)
         return pb.DeleteGroupResponse()
 
     @answered
-    async def ReliabilityStats(  # noqa: N802
+    async def ReliabilityStats(
         self, request: pb.ReliabilityStatsRequest, context: Context
     ) -> pb.ReliabilityStatsResponse:
         tally = self._operations.queues.settlement_stats(caller_of(context))
@@ -180,9 +174,7 @@ class GroupsService(pb_grpc.GroupsServicer):
         )
 
     @answered
-    async def ListDeadLetters(  # noqa: N802
-        self, request: pb.ListDeadLettersRequest, context: Context
-    ) -> pb.ListDeadLettersResponse:
+    async def ListDeadLetters(self, request: pb.ListDeadLettersRequest, context: Context) -> pb.ListDeadLettersResponse:
         if request.limit > _MAX_LETTERS:
             raise InvalidRequest(f"limit is {request.limit}; at most {_MAX_LETTERS} is allowed")
         after = (request.from_partition, request.from_offset)
@@ -192,7 +184,7 @@ class GroupsService(pb_grpc.GroupsServicer):
         return pb.ListDeadLettersResponse(dead_letters=[to_dead_letter(letter) for letter in found])
 
     @answered
-    async def Redrive(self, request: pb.RedriveRequest, context: Context) -> pb.RedriveResponse:  # noqa: N802
+    async def Redrive(self, request: pb.RedriveRequest, context: Context) -> pb.RedriveResponse:
         report = await self._operations.dead_letters.redrive(
             caller_of(context),
             request.topic,
@@ -206,7 +198,7 @@ class GroupsService(pb_grpc.GroupsServicer):
         return to_redrive_response(report)
 
     @answered
-    async def LaneStats(self, request: pb.LaneStatsRequest, context: Context) -> pb.LaneStatsResponse:  # noqa: N802
+    async def LaneStats(self, request: pb.LaneStatsRequest, context: Context) -> pb.LaneStatsResponse:
         return to_lane_stats(
             await self._operations.queues.lane_stats(caller_of(context), request.topic or None), request
         )

@@ -47,10 +47,7 @@ def _of_partition(stats: PartitionLanes, most_groups: int) -> pb.PartitionLanes:
 
 def _lane_of_partition(lane: LaneOfPartition) -> pb.PartitionLane:
     return pb.PartitionLane(
-        priority=lane.lane,
-        stored=lane.stored,
-        published=lane.published,
-        published_per_second=lane.published_per_second,
+        priority=lane.lane, stored=lane.stored, published=lane.published, published_per_second=lane.published_per_second
     )
 
 

@@ -51,11 +51,11 @@ class MessagesService(pb_grpc.MessagesServicer):
         self._fetches = 0
 
     @answered
-    async def Publish(self, request: pb.PublishRequest, context: Context) -> pb.PublishResponse:  # noqa: N802
+    async def Publish(self, request: pb.PublishRequest, context: Context) -> pb.PublishResponse:
         return await (await self._append(caller_of(context), request, memoryview(request.batch))).answer()
 
     @streamed
-    async def PublishStream(  # noqa: N802
+    async def PublishStream(
         self, _requests: AsyncIterator[tuple[pb.PublishRequest, memoryview]], context: Context
     ) -> None:
         self.calls.begin()
@@ -120,7 +120,7 @@ class MessagesService(pb_grpc.MessagesServicer):
         return _Accepted(response, appended)
 
     @streamed
-    async def Fetch(self, request: pb.FetchRequest, context: Context) -> None:  # noqa: N802
+    async def Fetch(self, request: pb.FetchRequest, context: Context) -> None:
         self.calls.begin(resumable=True)
         if self._fetches >= self._max_fetches:
             raise Overloaded(
@@ -154,12 +154,7 @@ class MessagesService(pb_grpc.MessagesServicer):
         offset = reading.find_offset(caller, request.topic, request.partition, start_at(request.start))
         while True:
             read = await reading.read_frames(
-                caller,
-                request.topic,
-                request.partition,
-                turn.narrowed(bounds),
-                offset=offset,
-                verify=request.verify,
+                caller, request.topic, request.partition, turn.narrowed(bounds), offset=offset, verify=request.verify
             )
             size = 0 if read.run is None else len(read.run.frames)
             if not turn.take(size):
@@ -196,9 +191,7 @@ def messages_handler(service: MessagesService) -> grpc.GenericRpcHandler:
                 response_serializer=pb.PublishResponse.SerializeToString,
             ),
             "Fetch": grpc.unary_stream_rpc_method_handler(
-                service.Fetch,
-                request_deserializer=pb.FetchRequest.FromString,
-                response_serializer=_dump_fetched,
+                service.Fetch, request_deserializer=pb.FetchRequest.FromString, response_serializer=_dump_fetched
             ),
         },
     )

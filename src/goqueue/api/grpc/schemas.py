@@ -57,20 +57,18 @@ class SchemasService(pb_grpc.SchemasServicer):
 
     @answered
     @_briefly
-    async def RegisterSchema(self, request: pb.RegisterSchemaRequest, context: Context) -> pb.SchemaVersion:  # noqa: N802
+    async def RegisterSchema(self, request: pb.RegisterSchemaRequest, context: Context) -> pb.SchemaVersion:
         found = await self._schemas.register(
             caller_of(context), request.subject, _draft(request.schema, registers=True), normalize=request.normalize
         )
         return _to_version(request.subject, found.version, found.record)
 
     @answered
-    async def GetSchema(self, request: pb.GetSchemaRequest, context: Context) -> pb.Schema:  # noqa: N802
+    async def GetSchema(self, request: pb.GetSchemaRequest, context: Context) -> pb.Schema:
         return _to_schema(await self._schemas.get(caller_of(context), request.id))
 
     @answered
-    async def GetSchemaVersion(  # noqa: N802
-        self, request: pb.GetSchemaVersionRequest, context: Context
-    ) -> pb.SchemaVersion:
+    async def GetSchemaVersion(self, request: pb.GetSchemaVersionRequest, context: Context) -> pb.SchemaVersion:
         check_subject(request.subject)
         found = await self._schemas.version(
             caller_of(context), request.subject, request.version or None, deleted=request.deleted
@@ -79,7 +77,7 @@ class SchemasService(pb_grpc.SchemasServicer):
 
     @answered
     @_briefly
-    async def FindSchema(self, request: pb.FindSchemaRequest, context: Context) -> pb.SchemaVersion:  # noqa: N802
+    async def FindSchema(self, request: pb.FindSchemaRequest, context: Context) -> pb.SchemaVersion:
         check_subject(request.subject)
         found = await self._schemas.find(
             caller_of(context),
@@ -91,9 +89,7 @@ class SchemasService(pb_grpc.SchemasServicer):
         return _to_version(request.subject, found.version, found.record)
 
     @answered
-    async def ListSubjects(  # noqa: N802
-        self, request: pb.ListSubjectsRequest, context: Context
-    ) -> pb.ListSubjectsResponse:
+    async def ListSubjects(self, request: pb.ListSubjectsRequest, context: Context) -> pb.ListSubjectsResponse:
         limit = request.limit or _LISTED
         if limit > _MOST_LISTED:
             raise InvalidRequest(f"limit is {limit}; at most {_MOST_LISTED} are allowed")
@@ -112,7 +108,7 @@ class SchemasService(pb_grpc.SchemasServicer):
         return response
 
     @answered
-    async def ListSchemaVersions(  # noqa: N802
+    async def ListSchemaVersions(
         self, request: pb.ListSchemaVersionsRequest, context: Context
     ) -> pb.ListSchemaVersionsResponse:
         check_subject(request.subject)
@@ -121,7 +117,7 @@ class SchemasService(pb_grpc.SchemasServicer):
 
     @answered
     @_briefly
-    async def CheckCompatibility(  # noqa: N802
+    async def CheckCompatibility(
         self, request: pb.CheckCompatibilityRequest, context: Context
     ) -> pb.CheckCompatibilityResponse:
         against_all = not request.HasField("version")
@@ -146,7 +142,7 @@ class SchemasService(pb_grpc.SchemasServicer):
         return pb.CheckCompatibilityResponse(compatible=verdict.is_compatible, problems=problems[:_SHOWN_PROBLEMS])
 
     @answered
-    async def DeleteSchemaVersion(  # noqa: N802
+    async def DeleteSchemaVersion(
         self, request: pb.DeleteSchemaVersionRequest, context: Context
     ) -> pb.DeleteSchemasResponse:
         check_subject(request.subject)
@@ -156,9 +152,7 @@ class SchemasService(pb_grpc.SchemasServicer):
         return pb.DeleteSchemasResponse(versions=[number])
 
     @answered
-    async def DeleteSubject(  # noqa: N802
-        self, request: pb.DeleteSubjectRequest, context: Context
-    ) -> pb.DeleteSchemasResponse:
+    async def DeleteSubject(self, request: pb.DeleteSubjectRequest, context: Context) -> pb.DeleteSchemasResponse:
         check_subject(request.subject)
         versions = await self._schemas.delete_subject(caller_of(context), request.subject, permanent=request.permanent)
         return pb.DeleteSchemasResponse(versions=versions)

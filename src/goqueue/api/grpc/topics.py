@@ -29,32 +29,32 @@ class TopicsService(pb_grpc.TopicsServicer):
         self.calls = calls
 
     @answered
-    async def CreateTopic(self, request: pb.CreateTopicRequest, context: Context) -> pb.Topic:  # noqa: N802
+    async def CreateTopic(self, request: pb.CreateTopicRequest, context: Context) -> pb.Topic:
         settings = settings_of(request.settings)
         return _describe(described(await self._operations.topics.create(caller_of(context), request.name, settings)))
 
     @answered
-    async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:  # noqa: N802
+    async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
         return pb.ListTopicsResponse(names=self._operations.topics.names(caller_of(context)))
 
     @answered
-    async def DescribeTopic(self, request: pb.DescribeTopicRequest, context: Context) -> pb.Topic:  # noqa: N802
+    async def DescribeTopic(self, request: pb.DescribeTopicRequest, context: Context) -> pb.Topic:
         return _describe(self._operations.topics.describe(caller_of(context), request.name))
 
     @answered
-    async def ChangeTopic(self, request: pb.ChangeTopicRequest, context: Context) -> pb.Topic:  # noqa: N802
+    async def ChangeTopic(self, request: pb.ChangeTopicRequest, context: Context) -> pb.Topic:
         settings = settings_of(request.settings)
         unset = list(request.unset)
         topic = await self._operations.topics.change(caller_of(context), request.name, settings, unset)
         return _describe(described(topic))
 
     @answered
-    async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:  # noqa: N802
+    async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.DeleteTopicResponse:
         await self._operations.topics.delete(caller_of(context), request.name)
         return pb.DeleteTopicResponse()
 
     @answered
-    async def PurgeTopic(self, request: pb.PurgeTopicRequest, context: Context) -> pb.PurgeTopicResponse:  # noqa: N802
+    async def PurgeTopic(self, request: pb.PurgeTopicRequest, context: Context) -> pb.PurgeTopicResponse:
         purged = await self._operations.topics.purge(
             caller_of(context),
             request.name,
@@ -84,9 +84,7 @@ class MetadataService(pb_grpc.MetadataServicer):
         self._address = address
 
     @answered
-    async def DescribeCluster(  # noqa: N802
-        self, request: pb.DescribeClusterRequest, context: Context
-    ) -> pb.DescribeClusterResponse:
+    async def DescribeCluster(self, request: pb.DescribeClusterRequest, context: Context) -> pb.DescribeClusterResponse:
         if len(request.topics) > _MAX_TOPICS:
             raise InvalidRequest(f"the request names {len(request.topics)} topics; at most {_MAX_TOPICS} are allowed")
         caller = caller_of(context)
@@ -97,7 +95,7 @@ class MetadataService(pb_grpc.MetadataServicer):
         )
 
     @answered
-    async def FindOffset(self, request: pb.FindOffsetRequest, context: Context) -> pb.FindOffsetResponse:  # noqa: N802
+    async def FindOffset(self, request: pb.FindOffsetRequest, context: Context) -> pb.FindOffsetResponse:
         start = start_at(request.start)
         offset = self._operations.reading.find_offset(caller_of(context), request.topic, request.partition, start)
         return pb.FindOffsetResponse(offset=offset)

@@ -20,9 +20,7 @@ class TransactionsService(pb_grpc.TransactionsServicer):
         self.calls = calls
 
     @answered
-    async def InitProducer(  # noqa: N802
-        self, request: pb.InitProducerRequest, context: Context
-    ) -> pb.InitProducerResponse:
+    async def InitProducer(self, request: pb.InitProducerRequest, context: Context) -> pb.InitProducerResponse:
         found = await self._producers.init(
             caller_of(context),
             request.transactional_id or None,
@@ -33,14 +31,14 @@ class TransactionsService(pb_grpc.TransactionsServicer):
         return pb.InitProducerResponse(producer_id=found.producer_id, epoch=found.epoch, timeout_ms=found.timeout_ms)
 
     @answered
-    async def HeartbeatProducer(  # noqa: N802
+    async def HeartbeatProducer(
         self, request: pb.HeartbeatProducerRequest, context: Context
     ) -> pb.HeartbeatProducerResponse:
         self._producers.heartbeat(caller_of(context), request.producer_id, request.epoch)
         return pb.HeartbeatProducerResponse()
 
     @answered
-    async def BeginTransaction(  # noqa: N802
+    async def BeginTransaction(
         self, request: pb.BeginTransactionRequest, context: Context
     ) -> pb.BeginTransactionResponse:
         begun = self._transactions.begin(
@@ -49,13 +47,13 @@ class TransactionsService(pb_grpc.TransactionsServicer):
         return pb.BeginTransactionResponse(transaction_id=begun.transaction_id, deadline_ns=begun.deadline_ns)
 
     @answered
-    async def AddAcks(self, request: pb.AddAcksRequest, context: Context) -> pb.TransactionEnd:  # noqa: N802
+    async def AddAcks(self, request: pb.AddAcksRequest, context: Context) -> pb.TransactionEnd:
         claims = to_claims(request)
         await self._transactions.add_acks(caller_of(context), _named(request), request.receipts, claims)
         return self._end()
 
     @answered
-    async def AddOffsets(self, request: pb.AddOffsetsRequest, context: Context) -> pb.TransactionEnd:  # noqa: N802
+    async def AddOffsets(self, request: pb.AddOffsetsRequest, context: Context) -> pb.TransactionEnd:
         offsets = to_offsets(request.offsets)
         await self._transactions.add_offsets(
             caller_of(context), _named(request), request.group, request.member_id, offsets, request.generation or None
@@ -68,23 +66,17 @@ class TransactionsService(pb_grpc.TransactionsServicer):
     # Ends
 
     @answered
-    async def PrepareTransaction(  # noqa: N802
-        self, request: pb.TransactionRequest, context: Context
-    ) -> pb.TransactionEnd:
+    async def PrepareTransaction(self, request: pb.TransactionRequest, context: Context) -> pb.TransactionEnd:
         await self._transactions.prepare(caller_of(context), request.transaction_id, _named(request), _known(request))
         return self._end()
 
     @answered
-    async def CommitTransaction(  # noqa: N802
-        self, request: pb.TransactionRequest, context: Context
-    ) -> pb.TransactionEnd:
+    async def CommitTransaction(self, request: pb.TransactionRequest, context: Context) -> pb.TransactionEnd:
         await self._transactions.commit(caller_of(context), request.transaction_id, _named(request), _known(request))
         return self._end()
 
     @answered
-    async def AbortTransaction(  # noqa: N802
-        self, request: pb.TransactionRequest, context: Context
-    ) -> pb.TransactionEnd:
+    async def AbortTransaction(self, request: pb.TransactionRequest, context: Context) -> pb.TransactionEnd:
         if request.producer_id:
             await self._transactions.abort_own(caller_of(context), _named(request), request.reason)
         else:
@@ -92,20 +84,18 @@ class TransactionsService(pb_grpc.TransactionsServicer):
         return self._end()
 
     @answered
-    async def CommitMany(self, request: pb.CommitManyRequest, context: Context) -> pb.CommittedKey:  # noqa: N802
+    async def CommitMany(self, request: pb.CommitManyRequest, context: Context) -> pb.CommittedKey:
         found = await self._transactions.commit_many(caller_of(context), request.key, list(request.transaction_ids))
         return _to_key(request.key, found)
 
     @answered
-    async def FindCommitted(  # noqa: N802
-        self, request: pb.FindCommittedRequest, context: Context
-    ) -> pb.CommittedKey:
+    async def FindCommitted(self, request: pb.FindCommittedRequest, context: Context) -> pb.CommittedKey:
         return _to_key(request.key, await self._transactions.committed_under(caller_of(context), request.key))
 
     # Looking
 
     @answered
-    async def ListTransactions(  # noqa: N802
+    async def ListTransactions(
         self, request: pb.ListTransactionsRequest, context: Context
     ) -> pb.ListTransactionsResponse:
         return pb.ListTransactionsResponse(
@@ -113,13 +103,11 @@ class TransactionsService(pb_grpc.TransactionsServicer):
         )
 
     @answered
-    async def DescribeTransaction(  # noqa: N802
-        self, request: pb.DescribeTransactionRequest, context: Context
-    ) -> pb.Transaction:
+    async def DescribeTransaction(self, request: pb.DescribeTransactionRequest, context: Context) -> pb.Transaction:
         return _to_transaction(self._transactions.describe(caller_of(context), request.transaction_id))
 
     @answered
-    async def TransactionStats(  # noqa: N802
+    async def TransactionStats(
         self, request: pb.TransactionStatsRequest, context: Context
     ) -> pb.TransactionStatsResponse:
         stats = self._transactions.stats(caller_of(context))

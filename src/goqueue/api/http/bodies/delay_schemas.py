@@ -55,7 +55,7 @@ class RescheduleRequest(Request):
     """Says exactly one of the two; a delay counts from now."""
 
     delay: DelayField | None = None
-    deliverAt: DeliverAtField | None = None  # noqa: N815
+    deliverAt: DeliverAtField | None = None
 
 
 class CancelDelayedResponse(Struct):

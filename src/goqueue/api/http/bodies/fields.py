@@ -63,8 +63,7 @@ EncodingField = Annotated[
     Meta(description="How key, value and header values are written: base64 if they are not text, or if asked for."),
 ]
 CompressedField = Annotated[
-    bool,
-    Meta(description="The value is still packed (zstd): the answer had no room for it, or it cannot be unpacked."),
+    bool, Meta(description="The value is still packed (zstd): the answer had no room for it, or it cannot be unpacked.")
 ]
 ReceiptField = Annotated[str, Meta(description="As the poll answered it: receipt_handle of a message.")]
 DeliveriesField = Annotated[int, Meta(description="How often the group was given it.")]

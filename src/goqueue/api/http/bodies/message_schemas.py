@@ -66,7 +66,7 @@ class PublishMessage(Request):
         int | None, Meta(description="Where to store it; left out, the key decides, or the partitions take turns.")
     ] = None
     delay: DelayField | None = None
-    deliverAt: DeliverAtField | None = None  # noqa: N815
+    deliverAt: DeliverAtField | None = None
     priority: PriorityField | None = None
     headers: Annotated[
         dict[str, HeaderValues] | None,
@@ -106,7 +106,7 @@ class PublishResult(Struct, omit_defaults=True, gc=False):
     ] = UNSET
     priority: PriorityNameField | UnsetType = UNSET
     delayed: Annotated[bool | UnsetType, Meta(description="Whether it waits for its time.")] = UNSET
-    deliverAt: DueField | UnsetType = UNSET  # noqa: N815
+    deliverAt: DueField | UnsetType = UNSET
     duplicate: Annotated[
         bool | UnsetType, Meta(description="It was stored before, there, under the same dedup_id.")
     ] = UNSET

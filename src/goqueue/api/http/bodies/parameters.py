@@ -16,6 +16,5 @@ TransactionPath = Annotated[str, Meta(description="The transaction's id, as begi
 
 AfterParameter = Annotated[str | None, Meta(description="Where to go on: next of the page before.")]
 EncodingParameter = Annotated[
-    Encoding | None,
-    Meta(description="base64: every message so; text or nothing: only those that are not text."),
+    Encoding | None, Meta(description="base64: every message so; text or nothing: only those that are not text.")
 ]

@@ -34,8 +34,7 @@ OrGlobal = Annotated[bool, Meta(description="If the subject has none of its own,
 Skip = Annotated[int, Meta(description="How many to leave out from the beginning.")]
 Limit = Annotated[int, Meta(description="The most to answer with; less than 0: all.")]
 LimitOfUses = Annotated[
-    int,
-    Meta(description=f"The most to answer with; less than 0: as many as fit a page, {MOST_IN_A_PAGE:,}."),
+    int, Meta(description=f"The most to answer with; less than 0: as many as fit a page, {MOST_IN_A_PAGE:,}.")
 ]
 LimitOfSchemas = Annotated[
     int, Meta(description=f"The most to answer with, at most {MOST_LISTED:,}; less than 0: as many as that.")
@@ -44,8 +43,7 @@ LimitOfSchemas = Annotated[
 # How
 
 Format = Annotated[
-    str,
-    Meta(description="How the text is written: resolved (Avro), serialized (Protobuf); else as registered."),
+    str, Meta(description="How the text is written: resolved (Avro), serialized (Protobuf); else as registered.")
 ]
 Normalize = Annotated[bool, Meta(description="Make one form of what is only said differently: see docs/schemas.md.")]
 Verbose = Annotated[bool, Meta(description="Tell why not, too.")]

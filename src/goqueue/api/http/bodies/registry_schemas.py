@@ -40,14 +40,14 @@ class RegisterSchemaRequest(Struct, kw_only=True):
         Annotated[str, Meta(max_length=MAX_SCHEMA_BYTES, description="The schema's text; it must be there.")]
         | UnsetType
     ) = UNSET
-    schemaType: Annotated[  # noqa: N815
+    schemaType: Annotated[
         str | None, Meta(description="AVRO, JSON or PROTOBUF; if left out AVRO, at paths under /schemas JSON.")
     ] = None
     references: (
         Annotated[list[ReferenceBody], Meta(max_length=1_000, description="Other schemas that this one uses.")] | None
     ) = None
     metadata: Annotated[dict[str, Any] | None, Meta(description="Kept and told with it; at most 256 KiB.")] = None
-    ruleSet: Annotated[  # noqa: N815
+    ruleSet: Annotated[
         dict[str, Any] | None, Meta(description="Rules for serializers, kept and told with it; at most 256 KiB.")
     ] = None
     id: Annotated[int, Meta(ge=-1, le=_MOST, description="The id that it is to have, in mode IMPORT.")] | None = None
@@ -60,14 +60,14 @@ class SchemaBody(Struct, omit_defaults=True, kw_only=True):
     """A schema."""
 
     schema: SchemaField
-    schemaType: SchemaTypeField | UnsetType = UNSET  # noqa: N815
+    schemaType: SchemaTypeField | UnsetType = UNSET
     references: Annotated[
         list[ReferenceBody] | UnsetType, Meta(description="Other schemas that it uses; left out if none.")
     ] = UNSET
     metadata: MetadataField | UnsetType = UNSET
-    ruleSet: RuleSetField | UnsetType = UNSET  # noqa: N815
+    ruleSet: RuleSetField | UnsetType = UNSET
     guid: Annotated[str | UnsetType, Meta(description="The same wherever the same schema is registered.")] = UNSET
-    maxId: Annotated[int | UnsetType, Meta(description="The highest id so far, if asked for.")] = UNSET  # noqa: N815
+    maxId: Annotated[int | UnsetType, Meta(description="The highest id so far, if asked for.")] = UNSET
 
 
 class SchemaVersion(SchemaBody, omit_defaults=True, kw_only=True):
@@ -97,7 +97,7 @@ class ConfigBody(Struct, kw_only=True, omit_defaults=True):
     """What is allowed of new versions. In a request what is left out stays."""
 
     compatibility: Annotated[str | UnsetType | None, Meta(description="The same as compatibilityLevel.")] = UNSET
-    compatibilityLevel: Annotated[  # noqa: N815
+    compatibilityLevel: Annotated[
         str | UnsetType | None,
         Meta(
             description="NONE, or BACKWARD, FORWARD or FULL, each also with _TRANSITIVE behind it: see docs/schemas.md."
@@ -107,12 +107,12 @@ class ConfigBody(Struct, kw_only=True, omit_defaults=True):
         bool | UnsetType | None, Meta(description="Normalize every schema that is registered or looked for.")
     ] = UNSET
     alias: KeptText = UNSET
-    compatibilityGroup: KeptText = UNSET  # noqa: N815
-    defaultMetadata: KeptObject = UNSET  # noqa: N815
-    overrideMetadata: KeptObject = UNSET  # noqa: N815
-    defaultRuleSet: KeptObject = UNSET  # noqa: N815
-    overrideRuleSet: KeptObject = UNSET  # noqa: N815
-    validateFields: KeptFlag = UNSET  # noqa: N815
+    compatibilityGroup: KeptText = UNSET
+    defaultMetadata: KeptObject = UNSET
+    overrideMetadata: KeptObject = UNSET
+    defaultRuleSet: KeptObject = UNSET
+    overrideRuleSet: KeptObject = UNSET
+    validateFields: KeptFlag = UNSET
 
 
 class ModeBody(Struct):

@@ -147,7 +147,7 @@ class TransactionalPublishResponse(Struct, omit_defaults=True):
     offset: Annotated[int, Meta(description="The message's place in its partition; one that is delayed gets another.")]
     priority: PriorityNameField
     delayed: Annotated[bool, Meta(description="Whether it waits for its time.")]
-    deliverAt: DueField | UnsetType = UNSET  # noqa: N815
+    deliverAt: DueField | UnsetType = UNSET
 
 
 class AddPartitionRequest(Request):

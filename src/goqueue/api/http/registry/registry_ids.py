@@ -51,7 +51,7 @@ class SchemaIdRoutes(RegistryController):
         schema_id: SchemaIdPath,
         subject: PassedOver = "",
         format: Format = "",
-        fetchMaxId: FetchMaxId = False,  # noqa: N803
+        fetchMaxId: FetchMaxId = False,
     ) -> SchemaBody:
         """Also one whose versions are all softly deleted."""
         number = id_number(schema_id)
@@ -89,12 +89,7 @@ class SchemaIdRoutes(RegistryController):
     ) -> list[str]:
         """The names of the subjects that have it as a version."""
         return await self._schemas.subjects_using(
-            caller,
-            id_number(schema_id),
-            subject=subject,
-            deleted=deleted,
-            start=max(0, offset),
-            count=page_size(limit),
+            caller, id_number(schema_id), subject=subject, deleted=deleted, start=max(0, offset), count=page_size(limit)
         )
 
     @get("/schemas/ids/{schema_id}/versions", errors=(404, 422), summary="The versions that it is")
@@ -109,12 +104,7 @@ class SchemaIdRoutes(RegistryController):
     ) -> list[SubjectVersion]:
         """Subjects, and the numbers that it has in them."""
         found = await self._schemas.versions_using(
-            caller,
-            id_number(schema_id),
-            subject=subject,
-            deleted=deleted,
-            start=max(0, offset),
-            count=page_size(limit),
+            caller, id_number(schema_id), subject=subject, deleted=deleted, start=max(0, offset), count=page_size(limit)
         )
         return [SubjectVersion(name, version) for name, version in found]
 
@@ -122,9 +112,9 @@ class SchemaIdRoutes(RegistryController):
     async def list_schemas(
         self,
         caller: Caller,
-        subjectPrefix: Prefix = "",  # noqa: N803
+        subjectPrefix: Prefix = "",
         deleted: Deleted = False,
-        latestOnly: LatestOnly = False,  # noqa: N803
+        latestOnly: LatestOnly = False,
         offset: Skip = 0,
         limit: LimitOfSchemas = 1_000,
     ) -> list[SchemaVersion]:

@@ -37,10 +37,7 @@ class RegistryConfigRoutes(RegistryController):
 
     @get(*both("/config/{subject}"), errors=(404,), summary="What holds for a subject")
     async def get_subject_config(
-        self,
-        caller: Caller,
-        subject: SubjectPath,
-        defaultToGlobal: OrGlobal = False,  # noqa: N803
+        self, caller: Caller, subject: SubjectPath, defaultToGlobal: OrGlobal = False
     ) -> ConfigBody:
         """It is an error if the subject has none of its own, unless it is to default to the registry's."""
         if self._schemas.own_config(caller, subject) is None and not defaultToGlobal:
@@ -107,10 +104,7 @@ class RegistryModeRoutes(RegistryController):
 
     @get(*both("/mode/{subject}"), errors=(404,), summary="The same for a subject")
     async def get_subject_mode(
-        self,
-        caller: Caller,
-        subject: SubjectPath,
-        defaultToGlobal: OrGlobal = False,  # noqa: N803
+        self, caller: Caller, subject: SubjectPath, defaultToGlobal: OrGlobal = False
     ) -> ModeBody:
         """It is an error if the subject has none of its own, unless it is to default to the registry's."""
         found = self._schemas.mode(caller, subject) if defaultToGlobal else self._schemas.own_mode(caller, subject)

@@ -50,9 +50,9 @@ class SubjectRoutes(RegistryController):
     async def list_subjects(
         self,
         caller: Caller,
-        subjectPrefix: Prefix = "",  # noqa: N803
+        subjectPrefix: Prefix = "",
         deleted: Deleted = False,
-        deletedOnly: DeletedOnly = False,  # noqa: N803
+        deletedOnly: DeletedOnly = False,
         deleted_only: DeletedOnlyToo = False,
         offset: Skip = 0,
         limit: Limit = -1,
@@ -108,7 +108,7 @@ class SubjectVersionRoutes(RegistryController):
         caller: Caller,
         subject: SubjectPath,
         deleted: Deleted = False,
-        deletedOnly: DeletedOnly = False,  # noqa: N803
+        deletedOnly: DeletedOnly = False,
         deleted_only: DeletedOnlyToo = False,
         offset: Skip = 0,
         limit: Limit = -1,

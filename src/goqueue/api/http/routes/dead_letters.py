@@ -50,8 +50,7 @@ class DeadLetterRoutes(Controller):
         request: Request,
         topic_name: TopicPath,
         limit: Annotated[
-            int,
-            Meta(ge=1, description="The most dead letters to answer with; at most http.max_read_messages."),
+            int, Meta(ge=1, description="The most dead letters to answer with; at most http.max_read_messages.")
         ] = 100,
         group: Annotated[str | None, Meta(description="Only those of this group.")] = None,
         error: Annotated[str | None, Meta(description="Only those whose error has this text in it.")] = None,

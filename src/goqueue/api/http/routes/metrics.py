@@ -5,12 +5,7 @@ from __future__ import annotations
 from goqueue.api.http.bodies.answer import Answer
 from goqueue.api.http.routing.declaration import Controller, Documented, get
 from goqueue.api.http.server.request import Request
-from goqueue.broker.operations import (
-    OPENMETRICS_TYPE,
-    PLAIN_TYPE,
-    Operations,
-    wants_openmetrics,
-)
+from goqueue.broker.operations import OPENMETRICS_TYPE, PLAIN_TYPE, Operations, wants_openmetrics
 
 _EXAMPLE = """\
 # HELP goqueue_topics Topics.

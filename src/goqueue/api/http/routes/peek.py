@@ -85,8 +85,7 @@ class PeekRoutes(Controller):
         group_id: GroupPath,
         topic: Annotated[str | None, Meta(description="Only messages of this topic.")] = None,
         partition: Annotated[
-            int,
-            Meta(ge=0, le=_MAX_PARTITION, description="Only messages of this partition of the topic."),
+            int, Meta(ge=0, le=_MAX_PARTITION, description="Only messages of this partition of the topic.")
         ]
         | None = None,
         state: Annotated[PeekState | None, Meta(description="Only messages that the group is so with.")] = None,

@@ -44,8 +44,7 @@ class PollRoutes(Controller):
             int, Meta(ge=1, description="The most messages to answer with; at most limits.max_poll_messages.")
         ] = 100,
         timeout: Annotated[
-            str | None,
-            Meta(description="How long to wait for a message, at most http.max_wait_ms; 30s if left out."),
+            str | None, Meta(description="How long to wait for a message, at most http.max_wait_ms; 30s if left out.")
         ] = None,
         encoding: EncodingParameter = None,
     ) -> PollResponse:

@@ -56,12 +56,7 @@ class TransactionRoutes(Controller):
     async def begin_transaction(self, caller: Caller, data: BeginTransactionRequest) -> BeginTransactionResponse:
         """A producer has one at a time; one in which nothing was done yet is the same when asked for again."""
         begun = self._operations.transactions.begin(
-            caller,
-            data.producer_id,
-            data.epoch,
-            data.timeout_ms,
-            data.for_key or "",
-            data.transactional_id,
+            caller, data.producer_id, data.epoch, data.timeout_ms, data.for_key or "", data.transactional_id
         )
         return BeginTransactionResponse(begun.transaction_id, format_instant_ns(begun.deadline_ns))
 
