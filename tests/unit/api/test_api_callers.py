@@ -9,7 +9,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from goqueue.api.grpc import caller as grpc_caller
+from goqueue.api.grpc import calls as grpc_calls
 from goqueue.api.http.app import create_app
 from goqueue.api.http.server.admission import Admission
 from goqueue.api.http.server.request import Request
@@ -62,8 +62,8 @@ async def ask_for(app: Admission, client: Any) -> None:
 )
 def test_a_grpc_call_tells_where_it_came_from(peer: str, address: str) -> None:
     context = cast("Any", Call(peer))
-    assert grpc_caller.caller_of(context) == Caller(ANONYMOUS, address, CallerProtocol.GRPC)
-    assert grpc_caller.caller_of(context) is grpc_caller.caller_of(context)
+    assert grpc_calls.caller_of(context) == Caller(ANONYMOUS, address, CallerProtocol.GRPC)
+    assert grpc_calls.caller_of(context) is grpc_calls.caller_of(context)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
-"""Calls under way: what they raise becomes an error of the table, and a stop knows which of them to wait for."""
+"""Calls under way: who calls; what they raise becomes an error of the table; and which of them a stop waits for."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from functools import wraps
+from functools import lru_cache, wraps
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
+from urllib.parse import unquote
 
 import grpc.aio
 from google.protobuf.message import Message
@@ -16,15 +17,29 @@ from goqueue.api.grpc.errors import Context, abort, unexpected
 from goqueue.api.grpc.stream_room import StreamRoom
 from goqueue.api.grpc.unread import Unread
 from goqueue.api.grpc.unreadable import check_readable
-from goqueue.broker.operations import Endpoint, Requests
+from goqueue.broker.operations import Caller, CallerProtocol, Endpoint, Requests
 from goqueue.model.errors import GoQueueError, RequestTimeout, ShuttingDown
 
 Reply = TypeVar("Reply", bound=Message)
 
+_KNOWN_CONNECTIONS = 4_096
 _OK = "OK"
 _CANCELLED = "CANCELLED"
 _READING = ("Describe", "Fetch", "Find", "Get", "List", "Peek")
 """How the names of calls begin that change nothing."""
+
+
+def caller_of(context: Context) -> Caller:
+    """The caller of an operation."""
+    return _caller_at(context.peer())
+
+
+@lru_cache(_KNOWN_CONNECTIONS)
+def _caller_at(peer: str) -> Caller:
+    """Made once for a connection, not for each of its calls. ``peer`` is such as ``ipv4:127.0.0.1:5000``."""
+    family, _, address = peer.partition(":")
+    known = unquote(address) if family in ("ipv4", "ipv6") else ""
+    return Caller(address=known, protocol=CallerProtocol.GRPC)
 
 
 class Calls:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from goqueue.api.grpc.caller import caller_of
-from goqueue.api.grpc.calls import Calls, answered
+from goqueue.api.grpc.calls import Calls, answered, caller_of
 from goqueue.api.grpc.errors import Context
 from goqueue.broker.operations import DelayedMessage, Operations
 from goqueue.model.config import GrpcConfig

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from goqueue.api.grpc.caller import caller_of
-from goqueue.api.grpc.calls import Calls, answered, streamed
+from goqueue.api.grpc.calls import Calls, answered, caller_of, streamed
 from goqueue.api.grpc.errors import Context
 from goqueue.api.grpc.group_messages import (
     from_offsets,

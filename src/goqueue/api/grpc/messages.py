@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import grpc.aio
 
-from goqueue.api.grpc.caller import caller_of
-from goqueue.api.grpc.calls import Calls, answered, shutting_down, streamed
+from goqueue.api.grpc.calls import Calls, answered, caller_of, shutting_down, streamed
 from goqueue.api.grpc.errors import Context, to_error, unexpected
 from goqueue.api.grpc.stream_room import Turn
 from goqueue.api.grpc.unreadable import check_readable

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, TypeVar
 
-from goqueue.api.grpc.caller import caller_of
-from goqueue.api.grpc.calls import Calls, answered
+from goqueue.api.grpc.calls import Calls, answered, caller_of
 from goqueue.api.grpc.errors import Context
 from goqueue.broker.operations import Operations, Reference, SchemaDraft, SchemaRecord, Version, check_subject
 from goqueue.broker.operations.limits import MAX_REFERENCES

@@ -8,8 +8,7 @@ from typing import Any
 
 import grpc.aio
 
-from goqueue.api.grpc.caller import caller_of
-from goqueue.api.grpc.calls import shutting_down
+from goqueue.api.grpc.calls import caller_of, shutting_down
 from goqueue.api.grpc.errors import Context, to_error, unexpected
 from goqueue.api.grpc.group_messages import put_deliveries, settle, settle_failed, to_assignment, to_join, to_offsets
 from goqueue.api.grpc.stream_room import StreamRoom, Turn

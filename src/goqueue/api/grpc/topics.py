@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from goqueue.api.grpc.caller import caller_of
-from goqueue.api.grpc.calls import Calls, answered
+from goqueue.api.grpc.calls import Calls, answered, caller_of
 from goqueue.api.grpc.errors import Context, to_error
 from goqueue.api.grpc.messages import start_at
 from goqueue.api.grpc.settings import settings_of

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from goqueue.api.grpc.caller import caller_of
-from goqueue.api.grpc.calls import Calls, answered
+from goqueue.api.grpc.calls import Calls, answered, caller_of
 from goqueue.api.grpc.errors import Context
 from goqueue.api.grpc.group_messages import to_claims, to_offsets
 from goqueue.broker.operations import Known, ManyCommitted, OpenTransaction, Operations, TransactionRef

@@ -1,4 +1,4 @@
-"""Fields that several bodies have, and what they mean: the OpenAPI document tells it wherever they are."""
+"""Fields of several bodies, parameters of several paths, and what they mean: the OpenAPI document tells it of each."""
 
 from __future__ import annotations
 
@@ -83,3 +83,15 @@ OverridesField = Annotated[list[str], Meta(description="Names of the settings th
 ErrorField = Annotated[str, Meta(description="What is wrong, for people.")]
 CodeField = Annotated[str, Meta(description="What is wrong, as a stable name: see docs/errors.md.")]
 RetriableField = Annotated[bool, Meta(description="Whether the same request may succeed later.")]
+
+# Parameters
+
+TopicPath = TopicField
+PartitionPath = PartitionField
+GroupPath = GroupField
+DelayedOffsetPath = Annotated[int, Meta(description="The message's offset, as its publish answered it.")]
+TransactionPath = Annotated[str, Meta(description="The transaction's id, as begin answered it.")]
+AfterParameter = Annotated[str | None, Meta(description="Where to go on: next of the page before.")]
+EncodingParameter = Annotated[
+    Encoding | None, Meta(description="base64: every message so; text or nothing: only those that are not text.")
+]

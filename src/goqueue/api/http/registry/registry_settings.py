@@ -31,19 +31,15 @@ class RegistryConfigRoutes(RegistryController):
     @delete(*both("/config"), summary="Go back to the default")
     async def delete_config(self, caller: Caller) -> ConfigBody:
         """Answers with what held before."""
-        before = self._schemas.config(caller, WHOLE_REGISTRY)
-        await self._schemas.configure(caller, WHOLE_REGISTRY, None)
-        return ConfigBody(**before)
+        return await self._reset(caller, WHOLE_REGISTRY)
 
     @get(*both("/config/{subject}"), errors=(404,), summary="What holds for a subject")
     async def get_subject_config(
         self, caller: Caller, subject: SubjectPath, defaultToGlobal: OrGlobal = False
     ) -> ConfigBody:
         """It is an error if the subject has none of its own, unless it is to default to the registry's."""
-        if self._schemas.own_config(caller, subject) is None and not defaultToGlobal:
-            raise SubjectNotConfigured(
-                f"Subject {quoted(subject)} does not have subject-level compatibility configured"
-            )
+        if not defaultToGlobal:
+            self._check_configured(caller, subject)
         return ConfigBody(**self._schemas.config(caller, subject))
 
     @put(*both("/config/{subject}"), errors=(422,), summary="Change it for a subject")
@@ -54,10 +50,16 @@ class RegistryConfigRoutes(RegistryController):
     @delete(*both("/config/{subject}"), errors=(404,), summary="Let a subject follow the others")
     async def delete_subject_config(self, caller: Caller, subject: SubjectPath) -> ConfigBody:
         """Answers with what held before."""
+        self._check_configured(caller, subject)
+        return await self._reset(caller, subject)
+
+    def _check_configured(self, caller: Caller, subject: str) -> None:
         if self._schemas.own_config(caller, subject) is None:
             raise SubjectNotConfigured(
                 f"Subject {quoted(subject)} does not have subject-level compatibility configured"
             )
+
+    async def _reset(self, caller: Caller, subject: str) -> ConfigBody:
         before = self._schemas.config(caller, subject)
         await self._schemas.configure(caller, subject, None)
         return ConfigBody(**before)
@@ -107,10 +109,7 @@ class RegistryModeRoutes(RegistryController):
         self, caller: Caller, subject: SubjectPath, defaultToGlobal: OrGlobal = False
     ) -> ModeBody:
         """It is an error if the subject has none of its own, unless it is to default to the registry's."""
-        found = self._schemas.mode(caller, subject) if defaultToGlobal else self._schemas.own_mode(caller, subject)
-        if found is None:
-            raise ModeNotConfigured(f"Subject {quoted(subject)} does not have subject-level mode configured")
-        return ModeBody(found)
+        return ModeBody(self._schemas.mode(caller, subject) if defaultToGlobal else self._own(caller, subject))
 
     @put(*both("/mode/{subject}"), errors=(422,), summary="Change it for a subject")
     async def set_subject_mode(
@@ -123,8 +122,12 @@ class RegistryModeRoutes(RegistryController):
     @delete(*both("/mode/{subject}"), errors=(404,), summary="Let a subject follow the others")
     async def delete_subject_mode(self, caller: Caller, subject: SubjectPath) -> ModeBody:
         """Answers with the mode that held before."""
-        before = self._schemas.own_mode(caller, subject)
-        if before is None:
-            raise ModeNotConfigured(f"Subject {quoted(subject)} does not have subject-level mode configured")
+        before = self._own(caller, subject)
         await self._schemas.set_mode(caller, subject, None)
         return ModeBody(before)
+
+    def _own(self, caller: Caller, subject: str) -> str:
+        found = self._schemas.own_mode(caller, subject)
+        if found is None:
+            raise ModeNotConfigured(f"Subject {quoted(subject)} does not have subject-level mode configured")
+        return found

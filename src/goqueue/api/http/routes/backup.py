@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from goqueue.api.http.bodies.answer import Answer
-from goqueue.api.http.routing.declaration import Controller, Documented, get
-from goqueue.broker.operations import Backup, Caller, Operations
+from goqueue.api.http.routes.broker_routes import BrokerRoutes
+from goqueue.api.http.routing.declaration import Documented, get
+from goqueue.broker.operations import Backup, Caller
 from goqueue.model.errors import RequestTimeout
 
 TAR = "application/x-tar"
 
 
-class BackupRoutes(Controller):
+class BackupRoutes(BrokerRoutes):
     """Taking a backup."""
 
     tag = "Broker"
-
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
 
     @get(
         "/admin/backup",

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from goqueue.api.http.bodies.fields import PartitionField, TopicField
+from goqueue.api.http.bodies.fields import PartitionField, TopicField, TopicPath
 from goqueue.api.http.bodies.message_schemas import Request
-from goqueue.api.http.bodies.parameters import TopicPath
-from goqueue.api.http.routing.declaration import Controller, get, post
-from goqueue.broker.operations import Caller, Loss, Operations
+from goqueue.api.http.routes.broker_routes import BrokerRoutes
+from goqueue.api.http.routing.declaration import get, post
+from goqueue.broker.operations import Caller, Loss
 from goqueue.model.topic_settings import MAX_PARTITIONS
 from goqueue.model.units import format_instant_ns
 
@@ -45,13 +45,10 @@ class AcknowledgeRequest(Request):
     ) = None
 
 
-class DamageRoutes(Controller):
+class DamageRoutes(BrokerRoutes):
     """Messages that were lost to damage."""
 
     tag = "Topics"
-
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
 
     @get("/admin/damage", tag="Broker", errors=(404,), summary="What messages were lost to damage")
     async def list_damage(

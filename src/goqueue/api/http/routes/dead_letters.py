@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from goqueue.api.http.bodies.convert import PageOfMessages
 from goqueue.api.http.bodies.durations import due
-from goqueue.api.http.bodies.parameters import TopicPath
+from goqueue.api.http.bodies.fields import TopicPath
 from goqueue.api.http.bodies.queue_schemas import (
     MAX_OFFSET,
     DeadLetterMessage,
@@ -19,11 +19,11 @@ from goqueue.api.http.bodies.queue_schemas import (
     RedriveRequest,
     RedriveResponse,
 )
-from goqueue.api.http.routing.declaration import Controller, get, post
+from goqueue.api.http.routes.broker_routes import BrokerRoutes
+from goqueue.api.http.routing.declaration import get, post
 from goqueue.api.http.server.request import Request
-from goqueue.broker.operations import DeadLetter, Filter, Operations
+from goqueue.broker.operations import DeadLetter, Filter
 from goqueue.broker.operations.limits import MAX_REDRIVEN
-from goqueue.model.config import HttpConfig
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
 from goqueue.model.message import Message
@@ -35,14 +35,10 @@ Page = PageOfMessages[DeadLetterMessage]
 _MAX_TEXT = 1_000
 
 
-class DeadLetterRoutes(Controller):
+class DeadLetterRoutes(BrokerRoutes):
     """Dead letters of topics."""
 
     tag = "Dead letters"
-
-    def __init__(self, operations: Operations, config: HttpConfig) -> None:
-        self._operations = operations
-        self._config = config
 
     @get("/topics/{topic_name}/dead-letters", errors=(404, 416), summary="Look at a topic's dead letters")
     async def browse(

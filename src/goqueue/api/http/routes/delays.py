@@ -18,20 +18,20 @@ from goqueue.api.http.bodies.delay_schemas import (
     RescheduleRequest,
 )
 from goqueue.api.http.bodies.durations import due
-from goqueue.api.http.bodies.fields import Encoding
-from goqueue.api.http.bodies.parameters import (
+from goqueue.api.http.bodies.fields import (
     AfterParameter,
     DelayedOffsetPath,
+    Encoding,
     EncodingParameter,
     PartitionPath,
     TopicPath,
 )
-from goqueue.api.http.routing.declaration import Controller, Documented, delete, get, patch
-from goqueue.broker.operations import Caller, Operations
+from goqueue.api.http.routes.broker_routes import BrokerRoutes
+from goqueue.api.http.routing.declaration import Documented, delete, get, patch
+from goqueue.broker.operations import Caller
 from goqueue.broker.operations import DelayedMessage as FoundMessage
 from goqueue.broker.operations.limits import MAX_DELAYED_PAGE
 from goqueue.model.clock import NANOS_PER_MS
-from goqueue.model.config import HttpConfig
 from goqueue.model.errors import AmbiguousOffset, DelayedNotFound, InvalidRequest
 from goqueue.model.fields import shown
 from goqueue.model.units import format_duration_ms, format_instant_ns
@@ -65,14 +65,10 @@ _STATS = {
 }
 
 
-class DelayRoutes(Controller):
+class DelayRoutes(BrokerRoutes):
     """Messages that are not due yet."""
 
     tag = "Delayed messages"
-
-    def __init__(self, operations: Operations, config: HttpConfig) -> None:
-        self._operations = operations
-        self._config = config
 
     @get(
         "/topics/{topic_name}/delayed",

@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from goqueue.api.http.bodies.durations import bounded_ms
+from goqueue.api.http.bodies.fields import GroupPath
 from goqueue.api.http.bodies.group_details import details, names_of, state_name
 from goqueue.api.http.bodies.group_schemas import (
     CommitOffsetsRequest,
@@ -25,10 +26,10 @@ from goqueue.api.http.bodies.group_schemas import (
     ResetOffsetsRequest,
     ResetOffsetsResponse,
 )
-from goqueue.api.http.bodies.parameters import GroupPath
 from goqueue.api.http.bodies.settings import with_fields
-from goqueue.api.http.routing.declaration import Controller, delete, get, post, put
-from goqueue.broker.operations import Caller, Join, Operations, StartAt
+from goqueue.api.http.routes.broker_routes import BrokerRoutes
+from goqueue.api.http.routing.declaration import delete, get, post, put
+from goqueue.broker.operations import Caller, Join, StartAt
 from goqueue.broker.operations.limits import heartbeat_interval_ms
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import specs
@@ -38,13 +39,10 @@ from goqueue.model.units import format_duration_ms, parse_instant_ns
 _SESSION = specs(GroupSettings)["session_timeout_ms"]
 
 
-class GroupRoutes(Controller):
+class GroupRoutes(BrokerRoutes):
     """Groups, their members and their offsets."""
 
     tag = "Groups"
-
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
 
     @get("/groups", summary="List groups")
     async def list_groups(self, caller: Caller) -> GroupListResponse:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType
 
+from goqueue.api.http.bodies.fields import AfterParameter
 from goqueue.api.http.bodies.lane_schemas import (
     GroupLane,
     GroupOfPartition,
@@ -16,9 +17,9 @@ from goqueue.api.http.bodies.lane_schemas import (
     PartitionPriorities,
     PriorityStats,
 )
-from goqueue.api.http.bodies.parameters import AfterParameter
-from goqueue.api.http.routing.declaration import Controller, Documented, get
-from goqueue.broker.operations import Caller, GroupLanes, LaneOfGroup, Operations, PartitionLanes, average_waits_ns
+from goqueue.api.http.routes.broker_routes import BrokerRoutes
+from goqueue.api.http.routing.declaration import Documented, get
+from goqueue.broker.operations import Caller, GroupLanes, LaneOfGroup, PartitionLanes, average_waits_ns
 from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
@@ -65,13 +66,10 @@ _EXAMPLE: dict[str, Any] = {
 }
 
 
-class LaneRoutes(Controller):
+class LaneRoutes(BrokerRoutes):
     """Statistics of priority lanes."""
 
     tag = "Priority lanes"
-
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
 
     @get(
         "/priority/stats",

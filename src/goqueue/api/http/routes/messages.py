@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta
 from goqueue.api.http.bodies.answer import Answer
 from goqueue.api.http.bodies.convert import PageOfMessages
 from goqueue.api.http.bodies.durations import bounded_ms
+from goqueue.api.http.bodies.fields import EncodingParameter, PartitionPath, TopicPath
 from goqueue.api.http.bodies.message_schemas import (
     ConsumeAllResponse,
     ConsumeMessage,
@@ -18,12 +19,11 @@ from goqueue.api.http.bodies.message_schemas import (
     DuplicateFrame,
     FramesPublished,
 )
-from goqueue.api.http.bodies.parameters import EncodingParameter, PartitionPath, TopicPath
-from goqueue.api.http.routing.declaration import Controller, Documented, get, post
+from goqueue.api.http.routes.broker_routes import BrokerRoutes
+from goqueue.api.http.routing.declaration import Documented, get, post
 from goqueue.api.http.server.request import Request
-from goqueue.broker.operations import Bounds, MessagesRead, Operations, TimeSlice
+from goqueue.broker.operations import Bounds, MessagesRead, TimeSlice
 from goqueue.broker.operations.limits import UNBOUNDED
-from goqueue.model.config import HttpConfig
 from goqueue.model.errors import InvalidRequest, UnsupportedMediaType
 from goqueue.model.fields import shown
 from goqueue.model.units import parse_instant_ns
@@ -79,14 +79,10 @@ IsolationParameter = Annotated[
 ]
 
 
-class MessageRoutes(Controller):
+class MessageRoutes(BrokerRoutes):
     """Reading topics in JSON and as frames, and publishing frames."""
 
     tag = "Messages"
-
-    def __init__(self, operations: Operations, config: HttpConfig) -> None:
-        self._operations = operations
-        self._config = config
 
     @get("/topics/{topic_name}/messages", errors=(404, 416), summary="Read one partition, or all of them")
     async def read_topic(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from goqueue.api.http.bodies.answer import Answer
-from goqueue.api.http.routing.declaration import Controller, Documented, get
+from goqueue.api.http.routes.broker_routes import BrokerRoutes
+from goqueue.api.http.routing.declaration import Documented, get
 from goqueue.api.http.server.request import Request
-from goqueue.broker.operations import OPENMETRICS_TYPE, PLAIN_TYPE, Operations, wants_openmetrics
+from goqueue.broker.operations import OPENMETRICS_TYPE, PLAIN_TYPE, wants_openmetrics
 
 _EXAMPLE = """\
 # HELP goqueue_topics Topics.
@@ -14,13 +15,10 @@ goqueue_topics 3
 """
 
 
-class MetricsRoutes(Controller):
+class MetricsRoutes(BrokerRoutes):
     """Metrics."""
 
     tag = "Broker"
-
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
 
     @get(
         "/metrics",

@@ -8,14 +8,20 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from goqueue.api.http.bodies.convert import PageOfMessages
-from goqueue.api.http.bodies.fields import DeliveriesField, Encoding, NextPageField, TopicField
+from goqueue.api.http.bodies.fields import (
+    DeliveriesField,
+    Encoding,
+    EncodingParameter,
+    GroupPath,
+    NextPageField,
+    TopicField,
+)
 from goqueue.api.http.bodies.message_schemas import ConsumeMessage
-from goqueue.api.http.bodies.parameters import EncodingParameter, GroupPath
-from goqueue.api.http.routing.declaration import Controller, Documented, get
+from goqueue.api.http.routes.broker_routes import BrokerRoutes
+from goqueue.api.http.routing.declaration import Documented, get
 from goqueue.api.http.server.request import Request
 from goqueue.broker.operations import Operations, Peek, Peeked, PeekPage, PeekState, Place
 from goqueue.broker.operations.limits import MAX_PEEKED
-from goqueue.model.config import HttpConfig
 from goqueue.model.units import format_instant_ns
 
 _MAX_AFTER = 300
@@ -64,14 +70,10 @@ class PeekResponse(Struct, omit_defaults=True):
     next: NextPageField | UnsetType = UNSET
 
 
-class PeekRoutes(Controller):
+class PeekRoutes(BrokerRoutes):
     """Looking into a group."""
 
     tag = "Groups"
-
-    def __init__(self, operations: Operations, config: HttpConfig) -> None:
-        self._operations = operations
-        self._config = config
 
     @get(
         "/groups/{group_id}/messages",

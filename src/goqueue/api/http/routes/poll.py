@@ -9,25 +9,21 @@ from msgspec import UNSET, Meta, UnsetType
 
 from goqueue.api.http.bodies.convert import PageOfMessages
 from goqueue.api.http.bodies.durations import bounded_ms
+from goqueue.api.http.bodies.fields import EncodingParameter, GroupPath
 from goqueue.api.http.bodies.group_schemas import PollMessage, PollResponse
-from goqueue.api.http.bodies.parameters import EncodingParameter, GroupPath
-from goqueue.api.http.routing.declaration import Controller, get
+from goqueue.api.http.routes.broker_routes import BrokerRoutes
+from goqueue.api.http.routing.declaration import get
 from goqueue.api.http.server.request import Request
 from goqueue.broker.operations import Delivery, Operations, PollBounds, TimeSlice, decoded
-from goqueue.model.config import HttpConfig
 
 Page = PageOfMessages[PollMessage]
 _DEFAULT_WAIT_MS = 30_000
 
 
-class PollRoutes(Controller):
+class PollRoutes(BrokerRoutes):
     """Polling."""
 
     tag = "Groups"
-
-    def __init__(self, operations: Operations, config: HttpConfig) -> None:
-        self._operations = operations
-        self._config = config
 
     @get(
         "/groups/{group_id}/poll",

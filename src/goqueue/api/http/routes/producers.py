@@ -12,19 +12,17 @@ from goqueue.api.http.bodies.transaction_schemas import (
     ProducerHeartbeatRequest,
     ProducerHeartbeatResponse,
 )
-from goqueue.api.http.routing.declaration import Controller, Documented, post
-from goqueue.broker.operations import Caller, Operations
+from goqueue.api.http.routes.broker_routes import BrokerRoutes
+from goqueue.api.http.routing.declaration import Documented, post
+from goqueue.broker.operations import Caller
 
 _PRODUCER = {"producer_id": 4_514_783_002_117_349, "epoch": 0, "timeout_ms": 60_000}
 
 
-class ProducerRoutes(Controller):
+class ProducerRoutes(BrokerRoutes):
     """Producers with ids."""
 
     tag = "Transactions"
-
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
 
     @post(
         "/producers/init",

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from goqueue.api.http.bodies.answer import Answer, json_answer
 from goqueue.api.http.bodies.convert import to_new_message, to_result
 from goqueue.api.http.bodies.errors import error_headers
-from goqueue.api.http.bodies.fields import HeaderValues
+from goqueue.api.http.bodies.fields import HeaderValues, TopicPath
 from goqueue.api.http.bodies.message_schemas import PublishMessage, PublishRequest, PublishResponse, PublishResult
-from goqueue.api.http.bodies.parameters import TopicPath
 from goqueue.api.http.routing.declaration import Controller, Documented, post
 from goqueue.api.http.server.request import Request
 from goqueue.broker.operations import Operations, TimeSlice

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from goqueue.api.http.bodies.fields import PartitionField, TopicField
+from goqueue.api.http.bodies.fields import PartitionField, TopicField, TopicPath
 from goqueue.api.http.bodies.message_schemas import Request
-from goqueue.api.http.bodies.parameters import TopicPath
-from goqueue.api.http.routing.declaration import Controller, post
-from goqueue.broker.operations import Caller, Operations
+from goqueue.api.http.routes.broker_routes import BrokerRoutes
+from goqueue.api.http.routing.declaration import post
+from goqueue.broker.operations import Caller
 from goqueue.model.topic_settings import MAX_PARTITIONS
 from goqueue.model.units import parse_instant_ns
 
@@ -48,13 +48,10 @@ class PurgeResponse(Struct):
     partitions: Annotated[list[PurgedPartition], Meta(description="The same, partition by partition.")]
 
 
-class PurgeRoutes(Controller):
+class PurgeRoutes(BrokerRoutes):
     """Purging topics."""
 
     tag = "Topics"
-
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
 
     @post(
         "/admin/topics/{topic_name}/purge",

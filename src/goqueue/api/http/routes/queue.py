@@ -18,8 +18,9 @@ from goqueue.api.http.bodies.queue_schemas import (
     SettleRequest,
     SettleResult,
 )
-from goqueue.api.http.routing.declaration import Controller, get, post
-from goqueue.broker.operations import Caller, Operations, SettlementRequest, Verb
+from goqueue.api.http.routes.broker_routes import BrokerRoutes
+from goqueue.api.http.routing.declaration import get, post
+from goqueue.broker.operations import Caller, SettlementRequest, Verb
 from goqueue.broker.operations.limits import MAX_RECEIPT_LENGTH, MAX_SETTLED_AT_ONCE
 from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import GoQueueError, InvalidRequest
@@ -29,13 +30,10 @@ from goqueue.model.units import format_instant_ns
 _MAX_BODY_BYTES = MAX_SETTLED_AT_ONCE * (MAX_RECEIPT_LENGTH + len('"",')) + (64 << 10)
 
 
-class QueueRoutes(Controller):
+class QueueRoutes(BrokerRoutes):
     """Settling messages that were polled."""
 
     tag = "Queue"
-
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
 
     @post("/messages/ack", errors=(410, 413), max_body_bytes=_MAX_BODY_BYTES, summary="Done with a message, or many")
     async def ack(self, caller: Caller, data: AckRequest) -> AckResponse:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from goqueue.api.http.bodies.fields import TopicPath
 from goqueue.api.http.bodies.message_schemas import ErrorResponse
-from goqueue.api.http.bodies.parameters import TopicPath
 from goqueue.api.http.bodies.settings import with_fields
 from goqueue.api.http.bodies.topic_schemas import (
     AddPartitionsRequest,
@@ -18,19 +18,17 @@ from goqueue.api.http.bodies.topic_schemas import (
     TopicDetails,
     TopicListResponse,
 )
-from goqueue.api.http.routing.declaration import Controller, delete, get, patch, post
-from goqueue.broker.operations import Caller, Operations, TopicDescription, described
+from goqueue.api.http.routes.broker_routes import BrokerRoutes
+from goqueue.api.http.routing.declaration import delete, get, patch, post
+from goqueue.broker.operations import Caller, TopicDescription, described
 from goqueue.model.errors import UnsupportedFeature
 from goqueue.model.units import format_instant_ns
 
 
-class TopicRoutes(Controller):
+class TopicRoutes(BrokerRoutes):
     """Topics and their settings."""
 
     tag = "Topics"
-
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
 
     @get("/topics", summary="List topics")
     async def list_topics(self, caller: Caller) -> TopicListResponse:

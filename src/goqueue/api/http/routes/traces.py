@@ -19,8 +19,9 @@ from goqueue.api.http.bodies.trace_schemas import (
     TraceListResponse,
     TracerStats,
 )
-from goqueue.api.http.routing.declaration import Controller, Documented, get
-from goqueue.broker.operations import Caller, Criteria, Operations, TracesFound, TransactionsByProducer
+from goqueue.api.http.routes.broker_routes import BrokerRoutes
+from goqueue.api.http.routing.declaration import Documented, get
+from goqueue.broker.operations import Caller, Criteria, TracesFound, TransactionsByProducer
 from goqueue.broker.operations import traces as told
 from goqueue.broker.operations.limits import MAX_SLOWER_MS, MAX_TRACES
 from goqueue.model.clock import NANOS_PER_MS
@@ -64,13 +65,10 @@ _PAGE = {"traces": [_TRACE], "count": 1, "complete": True}
 LimitParameter = Annotated[int, Meta(ge=1, le=MAX_TRACES, description="The most messages to answer with.")]
 
 
-class TraceRoutes(Controller):
+class TraceRoutes(BrokerRoutes):
     """What happened to messages."""
 
     tag = "Traces"
-
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
 
     @get("/traces", answer=Documented("The latest first.", _PAGE), summary="What happened lately")
     async def list_traces(self, caller: Caller, limit: LimitParameter = 100) -> TraceListResponse:

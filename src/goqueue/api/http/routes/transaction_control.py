@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta
 
-from goqueue.api.http.bodies.parameters import TransactionPath
+from goqueue.api.http.bodies.fields import TransactionPath
 from goqueue.api.http.bodies.transaction_control_schemas import (
     CommitManyRequest,
     CommittedKey,
@@ -171,33 +171,29 @@ def _key(found: ManyCommitted) -> CommittedKey:
     return CommittedKey(found.key, found.transactions, format_instant_ns(found.at_ns), found.is_new)
 
 
+def _told(each: OpenTransaction) -> dict[str, Any]:
+    """What is told of a transaction that has not ended, in a list and alone."""
+    return {
+        "transaction_id": each.transaction_id,
+        "producer_id": each.producer_id,
+        "epoch": each.epoch,
+        "transactional_id": each.name or UNSET,
+        "for_key": each.for_key or UNSET,
+        "state": each.state.value,
+        "started_at": format_instant_ns(each.started_ns),
+        "deadline": format_instant_ns(each.deadline_ns),
+        "messages": each.messages,
+    }
+
+
 def _info(each: OpenTransaction) -> TransactionInfo:
-    return TransactionInfo(
-        transaction_id=each.transaction_id,
-        producer_id=each.producer_id,
-        epoch=each.epoch,
-        transactional_id=each.name or UNSET,
-        for_key=each.for_key or UNSET,
-        state=each.state.value,
-        started_at=format_instant_ns(each.started_ns),
-        deadline=format_instant_ns(each.deadline_ns),
-        messages=each.messages,
-        topics=sorted({touch.topic.name for touch in each.touched.values()}),
-    )
+    return TransactionInfo(**_told(each), topics=sorted({touch.topic.name for touch in each.touched.values()}))
 
 
 def _details(each: OpenTransaction) -> TransactionDetails:
     touches = sorted(each.touched.values(), key=lambda touch: (touch.topic.name, touch.number))
     return TransactionDetails(
-        transaction_id=each.transaction_id,
-        producer_id=each.producer_id,
-        epoch=each.epoch,
-        transactional_id=each.name or UNSET,
-        for_key=each.for_key or UNSET,
-        state=each.state.value,
-        started_at=format_instant_ns(each.started_ns),
-        deadline=format_instant_ns(each.deadline_ns),
-        messages=each.messages,
+        **_told(each),
         acks=acks_in(each),
         partitions=[TouchedPartition(touch.topic.name, touch.number, touch.first, touch.end) for touch in touches],
         groups=each.groups,

@@ -23,10 +23,11 @@ from goqueue.api.http.bodies.transaction_schemas import (
     TransactionalPublishRequest,
     TransactionalPublishResponse,
 )
+from goqueue.api.http.routes.broker_routes import BrokerRoutes
 from goqueue.api.http.routes.publish import in_trace_of, trace_of
-from goqueue.api.http.routing.declaration import Controller, Documented, post
+from goqueue.api.http.routing.declaration import Documented, post
 from goqueue.api.http.server.request import Request
-from goqueue.broker.operations import Caller, Operations, TransactionRef
+from goqueue.broker.operations import Caller, TransactionRef
 from goqueue.broker.operations.limits import MAX_NAMED_PARTITIONS, MAX_RECEIPT_LENGTH
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.message import PRIORITY_LABELS
@@ -39,13 +40,10 @@ _STORED = {"partition": 0, "offset": 17, "priority": "normal", "delayed": False}
 _PREPARED = {"status": "prepared", "transaction_id": _ID, "deadline": "2030-01-02T09:00:00Z"}
 
 
-class TransactionRoutes(Controller):
+class TransactionRoutes(BrokerRoutes):
     """What a producer does in a transaction."""
 
     tag = "Transactions"
-
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
 
     @post(
         "/transactions/begin",

@@ -140,7 +140,8 @@ def _message_fates(block: _Block, knowledge: Knowledge) -> Numbers:
 def _first_match(*cases: tuple[Mask, Fate | Numbers], otherwise: Fate) -> Numbers:
     """At each offset the fate of the first case whose condition holds there."""
     conditions, fates = zip(*cases, strict=True)
-    return np.select(conditions, fates, otherwise).astype(np.int64)
+    found: Numbers = np.select(conditions, fates, otherwise).astype(np.int64)
+    return found
 
 
 def _delayed_fates(block: _Block, knowledge: Knowledge) -> Numbers:
