@@ -16,14 +16,13 @@ from goqueue.api.grpc.group_messages import (
     to_filter,
     to_group,
     to_join,
+    to_lane_stats,
     to_offsets,
     to_peek,
     to_peek_response,
     to_redrive_response,
 )
-from goqueue.api.grpc.lane_messages import to_lane_stats
-from goqueue.api.grpc.messages import start_at
-from goqueue.api.grpc.settings import settings_of
+from goqueue.api.grpc.messages import settings_of, start_at
 from goqueue.api.grpc.subscription import Subscription
 from goqueue.broker.operations import Operations, PollBounds
 from goqueue.broker.operations.limits import MAX_NAMED_PARTITIONS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NamedTuple
 
 import grpc.aio
@@ -14,7 +14,8 @@ from goqueue.api.grpc.stream_room import Turn
 from goqueue.api.grpc.unreadable import check_readable
 from goqueue.broker.operations import AppendedBatch, Bounds, Caller, Operations, StartAt, TransactionRef
 from goqueue.model.config import GrpcConfig
-from goqueue.model.errors import GoQueueError, InvalidFrame, InvalidRequest, Overloaded
+from goqueue.model.errors import GoQueueError, InvalidFrame, InvalidRequest, InvalidSettings, Overloaded
+from goqueue.model.fields import MAX_FIELDS, too_many_fields
 from goqueue.wire.batch import FrameRun, parse_batch
 from goqueue.wire.batch_envelope import FETCH_RESPONSE, PUBLISH_REQUEST, Piece
 from goqueue.wire.producer_frames import stamp_of
@@ -198,6 +199,13 @@ def messages_handler(service: MessagesService) -> grpc.GenericRpcHandler:
 
 def _dump_fetched(answer: tuple[pb.FetchResponse, Sequence[Piece]]) -> bytes:
     return FETCH_RESPONSE.dump(*answer)
+
+
+def settings_of(given: Mapping[str, str]) -> dict[str, object]:
+    """Settings by name: a map has no order on the wire, and problems are to be told in the same order every time."""
+    if len(given) > MAX_FIELDS:
+        raise InvalidSettings(too_many_fields(len(given)))
+    return dict(sorted(given.items()))
 
 
 def start_at(start: pb.Start) -> StartAt:

@@ -6,8 +6,7 @@ from dataclasses import asdict
 
 from goqueue.api.grpc.calls import Calls, answered, caller_of
 from goqueue.api.grpc.errors import Context, to_error
-from goqueue.api.grpc.messages import start_at
-from goqueue.api.grpc.settings import settings_of
+from goqueue.api.grpc.messages import settings_of, start_at
 from goqueue.broker.operations import Caller, Operations, TopicDescription, described
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.fields import specs

@@ -11,6 +11,7 @@ from goqueue.api.http.bodies.registry_schemas import CompatibilityResponse, Regi
 from goqueue.api.http.registry.registry_common import MAX_BODY, RegistryController, both, draft_of, version_number
 from goqueue.api.http.routing.declaration import get, post
 from goqueue.api.http.server.request import Request
+from goqueue.broker.operations import Verdict
 from goqueue.version import __version__
 
 
@@ -47,15 +48,9 @@ class CompatibilityRoutes(RegistryController):
         normalize: Normalize = False,
     ) -> CompatibilityResponse:
         """By the compatibility that holds for the subject, compared with that version alone."""
-        verdict = await self._schemas.verdict(
-            request.caller,
-            subject,
-            draft_of(request, data),
-            version_number(version),
-            against_all=False,
-            normalize=normalize,
-        )
-        return CompatibilityResponse(verdict.is_compatible, verdict.messages() if verbose else UNSET)
+        draft, number = draft_of(request, data), version_number(version)
+        found = self._schemas.verdict(request.caller, subject, draft, number, against_all=False, normalize=normalize)
+        return _answer(await found, verbose)
 
     @post(
         *both("/compatibility/subjects/{subject}/versions"),
@@ -72,7 +67,10 @@ class CompatibilityRoutes(RegistryController):
         normalize: Normalize = False,
     ) -> CompatibilityResponse:
         """By the compatibility that holds for the subject, compared with all versions that it asks for."""
-        verdict = await self._schemas.verdict(
-            request.caller, subject, draft_of(request, data), None, against_all=True, normalize=normalize
-        )
-        return CompatibilityResponse(verdict.is_compatible, verdict.messages() if verbose else UNSET)
+        draft = draft_of(request, data)
+        found = self._schemas.verdict(request.caller, subject, draft, None, against_all=True, normalize=normalize)
+        return _answer(await found, verbose)
+
+
+def _answer(verdict: Verdict, verbose: bool) -> CompatibilityResponse:
+    return CompatibilityResponse(verdict.is_compatible, verdict.messages() if verbose else UNSET)

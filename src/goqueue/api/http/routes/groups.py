@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated
 
 from msgspec import Meta
 
 from goqueue.api.http.bodies.durations import bounded_ms
-from goqueue.api.http.bodies.fields import GroupPath
-from goqueue.api.http.bodies.group_details import details, names_of, state_name
+from goqueue.api.http.bodies.fields import GroupPath, GroupStateName
 from goqueue.api.http.bodies.group_schemas import (
     CommitOffsetsRequest,
     CommitOffsetsResponse,
@@ -16,10 +17,12 @@ from goqueue.api.http.bodies.group_schemas import (
     DeleteGroupResponse,
     GroupDetails,
     GroupListResponse,
+    GroupMember,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupResponse,
+    LagOfPartition,
     LeaveGroupRequest,
     LeaveGroupResponse,
     OffsetsResponse,
@@ -29,7 +32,7 @@ from goqueue.api.http.bodies.group_schemas import (
 from goqueue.api.http.bodies.settings import with_fields
 from goqueue.api.http.routes.broker_routes import BrokerRoutes
 from goqueue.api.http.routing.declaration import delete, get, post, put
-from goqueue.broker.operations import Caller, Join, StartAt
+from goqueue.broker.operations import Caller, GroupDescription, Join, MemberDescription, PartitionLag, StartAt
 from goqueue.broker.operations.limits import heartbeat_interval_ms
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import specs
@@ -52,12 +55,12 @@ class GroupRoutes(BrokerRoutes):
     @get("/groups/{group_id}", errors=(404,), summary="Look at a group and its lag")
     async def describe_group(self, caller: Caller, group_id: GroupPath) -> GroupDetails:
         """Its settings in effect, who works for it, and how far it is in each partition."""
-        return details(await self._operations.groups.describe(caller, group_id))
+        return _details(await self._operations.groups.describe(caller, group_id))
 
     @put("/groups/{group_id}", errors=(409, 413), summary="Make a group, or change its settings")
     async def configure_group(self, caller: Caller, group_id: GroupPath, data: ConfigureGroupRequest) -> GroupDetails:
         """Settings that are not named stay; mode and ordering never change, kind only while nobody is in the group."""
-        return details(await self._operations.groups.configure(caller, group_id, data.settings))
+        return _details(await self._operations.groups.configure(caller, group_id, data.settings))
 
     @delete("/groups/{group_id}", errors=(404, 409), summary="Delete a group that has no members")
     async def delete_group(self, caller: Caller, group_id: GroupPath) -> DeleteGroupResponse:
@@ -74,11 +77,11 @@ class GroupRoutes(BrokerRoutes):
             member_id=joined.member_id,
             generation=joined.generation,
             leader_id=joined.leader_id,
-            assigned_partitions=names_of(joined.assigned),
+            assigned_partitions=_names(joined.assigned),
             partitions=[number for _, number in joined.assigned],
             members=self._operations.groups.member_ids(caller, group_id),
             rebalance_required=False,
-            revoking_partitions=names_of(joined.revoking),
+            revoking_partitions=_names(joined.revoking),
             heartbeat_interval=format_duration_ms(heartbeat_interval_ms(session_ms)),
             session_timeout=format_duration_ms(session_ms),
         )
@@ -89,10 +92,10 @@ class GroupRoutes(BrokerRoutes):
         present = await self._operations.groups.heartbeat(caller, group_id, data.member_id, data.generation)
         return HeartbeatResponse(
             rebalance_required=data.generation != present.generation,
-            state=state_name(self._operations.groups.state(caller, group_id)),
+            state=_state_name(self._operations.groups.state(caller, group_id)),
             generation=present.generation,
-            assigned_partitions=names_of(present.assigned),
-            revoking_partitions=names_of(present.revoking),
+            assigned_partitions=_names(present.assigned),
+            revoking_partitions=_names(present.revoking),
         )
 
     @post("/groups/{group_id}/leave", errors=(404, 409, 413), summary="Leave a group")
@@ -159,3 +162,46 @@ def _in_text(offsets: dict[str, dict[int, int]]) -> dict[str, dict[str, int]]:
         topic: {str(number): offset for number, offset in by_partition.items()}
         for topic, by_partition in offsets.items()
     }
+
+
+def _names(partitions: Sequence[tuple[str, int]]) -> list[str]:
+    """``("orders", 0)`` is ``"orders-0"``."""
+    return [f"{topic}-{number}" for topic, number in partitions]
+
+
+def _state_name(state: str) -> GroupStateName:
+    """The names that clients know have none for a group without members."""
+    return "rebalancing" if state == "rebalancing" else "stable"
+
+
+def _details(group: GroupDescription) -> GroupDetails:
+    return GroupDetails(
+        group_id=group.name,
+        state=_state_name(group.state),
+        members=[_member(each) for each in group.members],
+        generation=group.generation,
+        protocol=group.settings.kind,
+        settings=asdict(group.settings),
+        overrides=group.overrides,
+        lag=[_lag(each, number) for each, number in zip(group.lag, group.held_back, strict=True)],
+        total_lag=sum(each.lag for each in group.lag),
+        total_held_back=sum(group.held_back),
+    )
+
+
+def _member(member: MemberDescription) -> GroupMember:
+    return GroupMember(
+        member_id=member.member_id,
+        client_id=member.client_id,
+        assigned_partitions=_names(member.assigned),
+        revoking_partitions=_names(member.revoking),
+        in_flight=member.in_flight,
+        topics=member.topics,
+        session_timeout=format_duration_ms(member.session_timeout_ms),
+        instance_id=member.instance_id,
+    )
+
+
+def _lag(each: PartitionLag, held_back: int) -> LagOfPartition:
+    where = each.topic, each.partition, each.committed, each.latest
+    return LagOfPartition(*where, each.lag, each.in_flight, each.waiting, each.owner, held_back)

@@ -10,7 +10,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from goqueue.api.http.bodies.convert import PageOfMessages
 from goqueue.api.http.bodies.fields import (
     DeliveriesField,
-    Encoding,
     EncodingParameter,
     GroupPath,
     NextPageField,
@@ -20,7 +19,7 @@ from goqueue.api.http.bodies.message_schemas import ConsumeMessage
 from goqueue.api.http.routes.broker_routes import BrokerRoutes
 from goqueue.api.http.routing.declaration import Documented, get
 from goqueue.api.http.server.request import Request
-from goqueue.broker.operations import Operations, Peek, Peeked, PeekPage, PeekState, Place
+from goqueue.broker.operations import Peek, Peeked, PeekState, Place
 from goqueue.broker.operations.limits import MAX_PEEKED
 from goqueue.model.units import format_instant_ns
 
@@ -101,19 +100,15 @@ class PeekRoutes(BrokerRoutes):
         # A search may take long. It ends when its client leaves.
         peeking = self._operations.queues.peek(request.caller, group_id, wanted)
         found = await request.waiting_read(peeking)
-        return _written(self._operations, found, encoding, self._config.max_read_bytes)
-
-
-def _written(operations: Operations, found: PeekPage, encoding: Encoding | None, max_bytes: int) -> PeekResponse:
-    page = PageOfMessages[PeekedMessage](encoding, max_bytes)
-    response = PeekResponse(page.messages, found.is_complete, found.next or UNSET)
-    for each in found.messages:
-        if not page.add(each.message, operations.max_message_bytes(each.topic), _maker(each)):
-            # Unpacked they are too large for one answer.
-            response.next = str(Place(each.topic, each.partition, each.message.offset))
-            response.complete = True
-            break
-    return response
+        page = PageOfMessages[PeekedMessage](encoding, self._config.max_read_bytes)
+        response = PeekResponse(page.messages, found.is_complete, found.next or UNSET)
+        for each in found.messages:
+            if not page.add(each.message, self._operations.max_message_bytes(each.topic), _maker(each)):
+                # Unpacked they are too large for one answer.
+                response.next = str(Place(each.topic, each.partition, each.message.offset))
+                response.complete = True
+                break
+        return response
 
 
 def _maker(each: Peeked) -> partial[PeekedMessage]:

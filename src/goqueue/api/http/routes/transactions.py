@@ -69,10 +69,7 @@ class TransactionRoutes(BrokerRoutes):
         self, request: Request, data: TransactionalPublishRequest
     ) -> TransactionalPublishResponse:
         """Readers see it when the transaction is committed."""
-        named = TransactionRef(
-            data.producer_id, data.epoch, data.transaction_id, transactional_id=data.transactional_id
-        )
-        transaction = self._operations.transactions.ongoing(request.caller, named)
+        transaction = self._operations.transactions.ongoing(request.caller, _named(data))
         message = to_new_message(data, self._operations.clock.now_ns())
         message = in_trace_of(message, trace_of(request.raw_headers))
         (stored,) = await self._operations.publishing.publish(
@@ -98,11 +95,8 @@ class TransactionRoutes(BrokerRoutes):
         """It is an error if one of them is not there. Publishing adds them by itself."""
         if (data.partition is None) == (data.partitions is None):
             raise InvalidRequest("give either partition or partitions")
-        named = TransactionRef(
-            data.producer_id, data.epoch, data.transaction_id, transactional_id=data.transactional_id
-        )
         partitions = (data.partitions or []) if data.partition is None else [data.partition]
-        transaction = self._operations.transactions.add_partitions(caller, named, data.topic, partitions)
+        transaction = self._operations.transactions.add_partitions(caller, _named(data), data.topic, partitions)
         return AddedResponse(added=True, transaction_id=transaction.transaction_id)
 
     @post(
@@ -154,5 +148,5 @@ class TransactionRoutes(BrokerRoutes):
         return AbortTransactionResponse("aborted", transaction_id)
 
 
-def _named(data: EndTransactionRequest) -> TransactionRef:
+def _named(data: EndTransactionRequest | TransactionalPublishRequest | AddPartitionRequest) -> TransactionRef:
     return TransactionRef(data.producer_id, data.epoch, data.transaction_id, transactional_id=data.transactional_id)
