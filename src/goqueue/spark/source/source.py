@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-)
+from pyspark.sql import datasource
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -24,7 +18,7 @@ _NULLABLE = {"key": "of a message without one", "value": "of a tombstone"}
 with an obscure error."""
 
 
-class GoQueueSource(DataSource):
+class GoQueueSource(datasource.DataSource):
     """The class behind ``spark.read|readStream|write|writeStream.format("goqueue")``."""
 
     @classmethod
@@ -36,25 +30,25 @@ class GoQueueSource(DataSource):
         schema = SCHEMA if columns is None else StructType([SCHEMA[name] for name in columns])
         return with_options(schema, self.options)
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> datasource.DataSourceReader:
         from goqueue.spark.source.reading import BatchReader
 
         _check_columns(schema)
         return BatchReader(source_options(options_to_read(self.options, schema), streaming=False), schema)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> datasource.DataSourceStreamReader:  # noqa: N802
         from goqueue.spark.source.reading import StreamReader
 
         _check_columns(schema)
         return StreamReader(source_options(options_to_read(self.options, schema), streaming=True), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> datasource.DataSourceWriter:
         from goqueue.spark.source.sink import BatchWriter
 
         _refuse_overwriting(overwrite)
         return BatchWriter(sink_options(self.options), schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> datasource.DataSourceStreamWriter:  # noqa: N802
         from goqueue.spark.source.sink import StreamWriter
 
         _refuse_overwriting(overwrite)

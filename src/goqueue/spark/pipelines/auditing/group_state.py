@@ -9,19 +9,7 @@ from typing import Any
 
 import msgspec
 
-from goqueue.delivery.events import (
-    Acked,
-    AnyQueueEvent,
-    Committed,
-    CutTo,
-    Delivered,
-    Parts,
-    QueueClosed,
-    QueueEvent,
-    QueueOpened,
-    Redelivered,
-    ResetTo,
-)
+from goqueue.delivery import events
 from goqueue.delivery.queue import Queue, QueueDump
 from goqueue.model.errors import GroupNotFound
 from goqueue.model.ids import QueueKey
@@ -58,22 +46,22 @@ class PartitionState:
     """The offset where the group started, if the journal still has that event."""
     seen: dict[Kind, OffsetRuns] = field(default_factory=dict)
 
-    def apply(self, event: AnyQueueEvent) -> None:
+    def apply(self, event: events.AnyQueueEvent) -> None:
         """Apply an event to the queue, and keep the offsets in it as evidence."""
         match event:
-            case Delivered():
+            case events.Delivered():
                 self._add(Kind.CONSUMED, runs_of(event.runs))
-            case Redelivered():
+            case events.Redelivered():
                 self._add_parts(Kind.CONSUMED, event.parts)
-            case Acked():
+            case events.Acked():
                 self._add_parts(Kind.DISCARDED if event.error else Kind.ACKED, event.parts)
-            case Committed():
+            case events.Committed():
                 self._add(Kind.COMMITTED, [self.queue.committed, event.offset])
-            case ResetTo(offset=offset) | CutTo(end=offset):
+            case events.ResetTo(offset=offset) | events.CutTo(end=offset):
                 self.seen = {kind: runs.without(offset, AFTER_ALL_EVENTS) for kind, runs in self.seen.items()}
         self.queue.apply(event)
 
-    def _add_parts(self, kind: Kind, parts: Parts) -> None:
+    def _add_parts(self, kind: Kind, parts: events.Parts) -> None:
         for _, runs in parts:
             self._add(kind, runs_of(runs))
 
@@ -160,7 +148,7 @@ class _Replay:
             if key is None:
                 self._group_event(event)
             elif self._is_ours(key):
-                self._queue_event(msgspec.convert(event, AnyQueueEvent))
+                self._queue_event(msgspec.convert(event, events.AnyQueueEvent))
 
     def _group_event(self, event: dict[str, Any]) -> None:
         if event.get("group") != self._name or event["type"] not in _GROUP_EVENTS:
@@ -172,11 +160,11 @@ class _Replay:
                 self._name, event["identity"], event["at_ns"], event["overrides"], event.get("fixed", {})
             )
 
-    def _queue_event(self, event: QueueEvent) -> None:
+    def _queue_event(self, event: events.QueueEvent) -> None:
         number = int(event.q.rpartition("/")[2])
-        if isinstance(event, QueueOpened):
+        if isinstance(event, events.QueueOpened):
             self.partitions[number] = PartitionState(Queue(event, {}), event.start)
-        elif isinstance(event, QueueClosed):
+        elif isinstance(event, events.QueueClosed):
             self.partitions.pop(number, None)
         elif (found := self.partitions.get(number)) is not None:
             found.apply(event)  # type: ignore[arg-type]

@@ -10,21 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from goqueue.spark.pipelines.definitions.problems import InvalidPipeline
-from goqueue.spark.pipelines.running.quality import (
-    HEADER_ERROR,
-    HEADER_OFFSET,
-    HEADER_PARTITION,
-    HEADER_PIPELINE,
-    HEADER_RULE,
-    HEADER_TOPIC,
-    Rule,
-    complaint_sql,
-    quoted,
-    rule_name_sql,
-    stop_sql,
-    topic_sql,
-    verdict_sql,
-)
+from goqueue.spark.pipelines.running import quality
 from goqueue.spark.pipelines.running.steps import CORRUPT, KEEP, ORIGIN
 
 if TYPE_CHECKING:
@@ -50,7 +36,7 @@ def with_origin(rows: DataFrame) -> DataFrame:
     return rows.selectExpr("*", f"struct({', '.join(ORIGIN_COLUMNS)}) AS {ORIGIN}")
 
 
-def apply_rules(rows: DataFrame, rules: Sequence[Rule]) -> DataFrame:
+def apply_rules(rows: DataFrame, rules: Sequence[quality.Rule]) -> DataFrame:
     """Add to rows the number of the rule that they violate and its error text; a ``stop`` rule fails the run."""
     from pyspark.sql import functions
 
@@ -66,13 +52,13 @@ def apply_rules(rows: DataFrame, rules: Sequence[Rule]) -> DataFrame:
         origin_text = (
             f"concat(' (', {ORIGIN}.topic, ', partition ', {ORIGIN}.partition, ', offset ', {ORIGIN}.offset, ')')"
         )
-    rows = rows.withColumn(VERDICT, functions.expr(verdict_sql(rules)))
+    rows = rows.withColumn(VERDICT, functions.expr(quality.verdict_sql(rules)))
     # Computed here, because the error text may use columns that the message will not have.
-    rows = rows.withColumn(COMPLAINT, functions.expr(complaint_sql(rules, VERDICT)))
-    return rows.withColumn(VERDICT, functions.expr(stop_sql(rules, VERDICT, COMPLAINT, origin_text)))
+    rows = rows.withColumn(COMPLAINT, functions.expr(quality.complaint_sql(rules, VERDICT)))
+    return rows.withColumn(VERDICT, functions.expr(quality.stop_sql(rules, VERDICT, COMPLAINT, origin_text)))
 
 
-def rule_counts(rules: Sequence[Rule]) -> list[Column]:
+def rule_counts(rules: Sequence[quality.Rule]) -> list[Column]:
     """Metrics to observe on checked rows: their number, and the number of violations per rule."""
     from pyspark.sql import functions
 
@@ -80,12 +66,12 @@ def rule_counts(rules: Sequence[Rule]) -> list[Column]:
     return [functions.count("*").alias("rows"), *(each.alias(f"rule_{n}") for n, each in enumerate(broken))]
 
 
-def passing_rows(rows: DataFrame, rules: Sequence[Rule], dead_letters: bool) -> DataFrame:
+def passing_rows(rows: DataFrame, rules: Sequence[quality.Rule], dead_letters: bool) -> DataFrame:
     """The valid rows, and with ``dead_letters`` also those that become dead letters."""
     return rows.where(f"{VERDICT} IS NULL" + (f" OR {_is_dead_letter(rules)}" if dead_letters else ""))
 
 
-def _is_dead_letter(rules: Sequence[Rule]) -> str:
+def _is_dead_letter(rules: Sequence[quality.Rule]) -> str:
     """SQL that is true for a row that violates a ``dead-letter`` rule, of which there is at least one."""
     dead = [str(number) for number, rule in enumerate(rules) if rule.otherwise == "dead-letter"]
     return f"{VERDICT} IN ({', '.join(dead)})"
@@ -141,7 +127,7 @@ def with_dead_letters(messages: DataFrame, flow: Flow) -> DataFrame:
     def good(name: str, kind: str) -> str:
         return f"CAST({name} AS {kind})" if name in messages.columns else f"CAST(NULL AS {kind})"
 
-    topic = topic_sql(flow.rules, VERDICT, flow.dead_letter_topic)
+    topic = quality.topic_sql(flow.rules, VERDICT, flow.dead_letter_topic)
     made = [
         either(f"CAST({own} AS BINARY)", "CAST(value AS BINARY)", "value"),
         either(f"CAST({ORIGIN}.key AS BINARY)" if has_origin else good("key", "BINARY"), good("key", "BINARY"), "key"),
@@ -172,18 +158,19 @@ def only_dead_letters(rows: DataFrame, flow: Flow) -> DataFrame:
 
 def _dead_letter_headers(messages: DataFrame, flow: Flow) -> str:
     values = {
-        HEADER_PIPELINE: quoted(flow.name),
-        HEADER_RULE: rule_name_sql(flow.rules, VERDICT),
-        HEADER_ERROR: COMPLAINT,
+        quality.HEADER_PIPELINE: quality.quoted(flow.name),
+        quality.HEADER_RULE: quality.rule_name_sql(flow.rules, VERDICT),
+        quality.HEADER_ERROR: COMPLAINT,
     }
     if ORIGIN in messages.columns:
         values |= {
-            HEADER_TOPIC: f"{ORIGIN}.topic",
-            HEADER_PARTITION: f"CAST({ORIGIN}.partition AS STRING)",
-            HEADER_OFFSET: f"CAST({ORIGIN}.offset AS STRING)",
+            quality.HEADER_TOPIC: f"{ORIGIN}.topic",
+            quality.HEADER_PARTITION: f"CAST({ORIGIN}.partition AS STRING)",
+            quality.HEADER_OFFSET: f"CAST({ORIGIN}.offset AS STRING)",
         }
     headers = [
-        f"named_struct('name', {quoted(name)}, 'value', CAST({value} AS BINARY))" for name, value in values.items()
+        f"named_struct('name', {quality.quoted(name)}, 'value', CAST({value} AS BINARY))"
+        for name, value in values.items()
     ]
     return f"array({', '.join(headers)})"
 

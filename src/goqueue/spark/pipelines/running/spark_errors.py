@@ -5,13 +5,7 @@ from __future__ import annotations
 import re
 
 from goqueue.model.errors import GoQueueError
-from goqueue.spark.pipelines.definitions.problems import (
-    QueryFailed,
-    QueryRejected,
-    RuleBroken,
-    SparkFailed,
-    WorkerStartTimeout,
-)
+from goqueue.spark.pipelines.definitions import problems
 from goqueue.spark.pipelines.running.quality import STOP_MARK
 
 _GOQUEUE_ERROR = re.compile(r"^(?:[A-Za-z_.]*\.)?([A-Z][A-Za-z]+): (.+)$", re.MULTILINE)
@@ -30,17 +24,17 @@ def to_goqueue_error(error: BaseException) -> GoQueueError:
     text = str(error)
     stopped = _STOPPED.search(text)
     if stopped:
-        return RuleBroken(f"a rule stopped the pipeline: {_short(stopped[1])}")
+        return problems.RuleBroken(f"a rule stopped the pipeline: {_short(stopped[1])}")
     own_error = _goqueue_error_in(text)
     if own_error is not None:
         return own_error
     if _LATE in text:
-        return WorkerStartTimeout("Spark failed: its Python workers did not start in time")
+        return problems.WorkerStartTimeout("Spark failed: its Python workers did not start in time")
     kind = type(error).__name__
     condition = _innermost_condition(text)
     if kind in ("AnalysisException", "ParseException"):
-        return QueryRejected(f"Spark does not understand it: {_short(condition or text)}")
-    failed = QueryFailed if kind == "StreamingQueryException" else SparkFailed
+        return problems.QueryRejected(f"Spark does not understand it: {_short(condition or text)}")
+    failed = problems.QueryFailed if kind == "StreamingQueryException" else problems.SparkFailed
     return failed(f"Spark failed: {_short(condition or text or kind)}")
 
 
