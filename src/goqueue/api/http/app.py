@@ -6,7 +6,6 @@ from goqueue.api.http.registry.compatibility import CompatibilityRoutes, Registr
 from goqueue.api.http.registry.registry_ids import SchemaIdRoutes
 from goqueue.api.http.registry.registry_settings import RegistryConfigRoutes, RegistryModeRoutes
 from goqueue.api.http.registry.registry_subjects import SubjectRoutes, SubjectVersionRoutes
-from goqueue.api.http.routes.backup import BackupRoutes
 from goqueue.api.http.routes.damage import DamageRoutes
 from goqueue.api.http.routes.dead_letters import DeadLetterRoutes
 from goqueue.api.http.routes.delays import DelayRoutes
@@ -14,12 +13,9 @@ from goqueue.api.http.routes.documentation import DocumentationRoutes
 from goqueue.api.http.routes.groups import GroupRoutes
 from goqueue.api.http.routes.lanes import LaneRoutes
 from goqueue.api.http.routes.messages import MessageRoutes
-from goqueue.api.http.routes.metrics import MetricsRoutes
 from goqueue.api.http.routes.peek import PeekRoutes
 from goqueue.api.http.routes.poll import PollRoutes
-from goqueue.api.http.routes.producers import ProducerRoutes
 from goqueue.api.http.routes.publish import PublishRoutes
-from goqueue.api.http.routes.purging import PurgeRoutes
 from goqueue.api.http.routes.queue import QueueRoutes
 from goqueue.api.http.routes.system import SystemRoutes
 from goqueue.api.http.routes.topics import TopicRoutes
@@ -41,10 +37,7 @@ def create_app(
     routes = routes_of(
         [
             SystemRoutes(operations, grpc_port),
-            MetricsRoutes(operations, config),
-            BackupRoutes(operations, config),
             TopicRoutes(operations, config),
-            PurgeRoutes(operations, config),
             DamageRoutes(operations, config),
             PublishRoutes(operations, config),
             MessageRoutes(operations, config),
@@ -56,7 +49,6 @@ def create_app(
             DelayRoutes(operations, config),
             LaneRoutes(operations, config),
             TraceRoutes(operations, config),
-            ProducerRoutes(operations, config),
             TransactionRoutes(operations, config),
             TransactionControlRoutes(operations),
             RegistryMetadataRoutes(operations),

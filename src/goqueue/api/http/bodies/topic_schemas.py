@@ -6,9 +6,12 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
-from goqueue.api.http.bodies.fields import OverridesField, SettingsField, TopicField
+from goqueue.api.http.bodies.fields import OverridesField, PartitionField, SettingsField, TopicField
 from goqueue.api.http.bodies.message_schemas import Request
 from goqueue.model.topic_settings import MAX_PARTITIONS
+
+RemovedField = Annotated[int, Meta(description="How many messages were removed.")]
+DelayedField = Annotated[int, Meta(description="How many messages wait for their time, and will still come.")]
 
 
 class CreateTopicRequest(Request):
@@ -94,3 +97,33 @@ class DeleteTopicResponse(Struct):
 
     deleted: Annotated[bool, Meta(description="Always true; what cannot be deleted is an error.")]
     name: TopicField
+
+
+class PurgeRequest(Request):
+    """Which messages go: those that nothing here excludes."""
+
+    partition: Annotated[int, Meta(ge=0, lt=MAX_PARTITIONS, description="Only this one; all if left out.")] | None = (
+        None
+    )
+    before: Annotated[
+        str | None, Meta(description="Only what is before this instant (RFC 3339); all that readers see if left out.")
+    ] = None
+
+
+class PurgedPartition(Struct):
+    """What was removed from one partition."""
+
+    partition: PartitionField
+    earliest_before: Annotated[int, Meta(description="The offset that it began with before.")]
+    earliest: Annotated[int, Meta(description="The offset that it begins with now.")]
+    removed_messages: RemovedField
+    delayed_messages: DelayedField
+
+
+class PurgeResponse(Struct):
+    """What was removed does not come back. Delayed messages and those of open transactions stay."""
+
+    topic: TopicField
+    removed_messages: RemovedField
+    delayed_messages: DelayedField
+    partitions: Annotated[list[PurgedPartition], Meta(description="The same, partition by partition.")]

@@ -1,8 +1,9 @@
-"""The broker about itself: health, version, figures."""
+"""The broker as a whole: health, version, figures, and a backup of everything that it holds."""
 
 from __future__ import annotations
 
 import platform
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 from msgspec import Meta
@@ -21,17 +22,24 @@ from goqueue.api.http.bodies.system_schemas import (
 )
 from goqueue.api.http.routing.declaration import Controller, Documented, get
 from goqueue.api.http.server.request import Request
-from goqueue.broker.operations import Caller, Check, Operations
+from goqueue.broker.operations import OPENMETRICS_TYPE, PLAIN_TYPE, Backup, Caller, Check, Operations, wants_openmetrics
 from goqueue.model.clock import NANOS_PER_MS
+from goqueue.model.errors import RequestTimeout
 from goqueue.model.units import format_duration_ms, format_instant_ns
 from goqueue.version import __version__
 
 _LIVENESS = Documented(kind=LivenessResponse)
 _LIVENESS_503 = Documented("Something is wrong that a restart cures.", kind=LivenessResponse)
+_TAR = "application/x-tar"
+_METRICS = """\
+# HELP goqueue_topics Topics.
+# TYPE goqueue_topics gauge
+goqueue_topics 3
+"""
 
 
 class SystemRoutes(Controller):
-    """The broker itself: health, version, statistics."""
+    """The broker itself: health, version, statistics, metrics, a backup."""
 
     tag = "Broker"
 
@@ -118,6 +126,31 @@ class SystemRoutes(Controller):
             disk_free_bytes=found.disk_free_bytes,
         )
 
+    @get(
+        "/metrics",
+        media_type="text/plain",
+        answer=Documented("OpenMetrics if the request accepts it, else the text format of Prometheus.", _METRICS, str),
+        summary="Figures for monitoring systems",
+    )
+    async def metrics(self, request: Request) -> Answer:
+        """All that can be measured, for Prometheus and those who speak its language: see docs/metrics.md."""
+        openmetrics = wants_openmetrics(request.header(b"accept"))
+        body = await self._operations.system.metrics(request.caller, openmetrics=openmetrics)
+        return Answer(body, media_type=OPENMETRICS_TYPE if openmetrics else f"{PLAIN_TYPE}; charset=utf-8")
+
+    @get(
+        "/admin/backup",
+        media_type=_TAR,
+        errors=(409,),
+        has_effects=True,
+        answer=Documented("A tar for 'goqueue restore'. It is whole if its last file is manifest.json.", kind=bytes),
+        summary="A backup: the state at one instant, while the broker runs",
+    )
+    async def backup(self, caller: Caller) -> Answer:
+        """Everything that the broker holds, for 'goqueue restore'. There is one at a time."""
+        begun = await self._operations.maintenance.begin_backup(caller)
+        return Answer(_pieces(begun), 200, _TAR, {"GoQueue-Backup-Bytes": str(begun.size_bytes)})
+
     def _liveness(self, checks: dict[str, Check]) -> Answer:
         needs_restart = any(check.needs_restart for check in checks.values())
         body = LivenessResponse("fail" if needs_restart else "pass", self._now(), self._uptime(), _explained(checks))
@@ -134,3 +167,11 @@ def _explained(checks: dict[str, Check]) -> str:
     """What is wrong, the worst first."""
     wrong = sorted((each.status, f"{name}: {each.message}") for name, each in checks.items() if each.status != "pass")
     return "; ".join(told for _, told in wrong)
+
+
+async def _pieces(backup: Backup) -> AsyncIterator[bytes]:
+    try:
+        while piece := await backup.next():
+            yield piece
+    finally:
+        backup.end(RequestTimeout("the client that took the backup has left"))

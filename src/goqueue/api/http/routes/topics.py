@@ -1,4 +1,4 @@
-"""Topics: make, list, look at, change, delete."""
+"""Topics: make, list, look at, change, delete, purge."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from goqueue.api.http.bodies.topic_schemas import (
     CreateTopicResponse,
     DeleteTopicResponse,
     PartitionOffsets,
+    PurgedPartition,
+    PurgeRequest,
+    PurgeResponse,
     TopicDetails,
     TopicListResponse,
 )
@@ -22,7 +25,7 @@ from goqueue.api.http.routes.broker_routes import BrokerRoutes
 from goqueue.api.http.routing.declaration import delete, get, patch, post
 from goqueue.broker.operations import Caller, TopicDescription, described
 from goqueue.model.errors import UnsupportedFeature
-from goqueue.model.units import format_instant_ns
+from goqueue.model.units import format_instant_ns, parse_instant_ns
 
 
 class TopicRoutes(BrokerRoutes):
@@ -65,6 +68,25 @@ class TopicRoutes(BrokerRoutes):
         raise UnsupportedFeature(
             f"topic {topic.name!r} has {topic.partitions} partitions and cannot have {data.count}: this version "
             "cannot change how many there are; make another topic with as many as you need, and copy the messages"
+        )
+
+    @post(
+        "/admin/topics/{topic_name}/purge",
+        errors=(404, 413),
+        summary="Remove the messages of a topic that are there now",
+    )
+    async def purge_topic(self, caller: Caller, topic_name: TopicPath, data: PurgeRequest) -> PurgeResponse:
+        """What is removed does not come back. What is delayed or part of an open transaction stays."""
+        before_ns = None if data.before is None else parse_instant_ns(data.before)
+        purged = await self._operations.topics.purge(caller, topic_name, data.partition, before_ns)
+        return PurgeResponse(
+            topic=topic_name,
+            removed_messages=sum(each.removed for each in purged),
+            delayed_messages=sum(each.delayed for each in purged),
+            partitions=[
+                PurgedPartition(each.partition, each.earliest_before, each.earliest, each.removed, each.delayed)
+                for each in purged
+            ],
         )
 
 

@@ -1,8 +1,10 @@
-"""What a producer does in a transaction, from its begin to its end."""
+"""Producers with ids, of which a retry is not stored twice, and their transactions from begin to end."""
 
 from __future__ import annotations
 
-from msgspec import UNSET
+from typing import Annotated
+
+from msgspec import UNSET, Meta
 
 from goqueue.api.http.bodies.convert import to_new_message
 from goqueue.api.http.bodies.transaction_schemas import (
@@ -18,8 +20,12 @@ from goqueue.api.http.bodies.transaction_schemas import (
     CommitTransactionRequest,
     CommitTransactionResponse,
     EndTransactionRequest,
+    InitProducerRequest,
+    InitProducerResponse,
     PrepareTransactionRequest,
     PrepareTransactionResponse,
+    ProducerHeartbeatRequest,
+    ProducerHeartbeatResponse,
     TransactionalPublishRequest,
     TransactionalPublishResponse,
 )
@@ -34,6 +40,7 @@ from goqueue.model.message import PRIORITY_LABELS
 from goqueue.model.units import format_instant_ns
 
 _MAX_ACKS_BYTES = MAX_FROZEN_RECEIPTS * (MAX_RECEIPT_LENGTH + len('"",')) + (64 << 10)
+_PRODUCER = {"producer_id": 4_514_783_002_117_349, "epoch": 0, "timeout_ms": 60_000}
 _ID = "4514783002117349-0-5f5e1a2b3c4d5e6f"
 _BEGUN = {"transaction_id": _ID, "deadline": "2030-01-01T09:01:00Z"}
 _STORED = {"partition": 0, "offset": 17, "priority": "normal", "delayed": False}
@@ -41,9 +48,33 @@ _PREPARED = {"status": "prepared", "transaction_id": _ID, "deadline": "2030-01-0
 
 
 class TransactionRoutes(BrokerRoutes):
-    """What a producer does in a transaction."""
+    """Producers with ids, and what they do in a transaction."""
 
     tag = "Transactions"
+
+    @post(
+        "/producers/init",
+        errors=(413,),
+        answer=Documented("Its id and epoch.", _PRODUCER),
+        summary="Get a producer's id, taking over from the producer that had its transactional id",
+    )
+    async def init_producer(self, caller: Caller, data: InitProducerRequest) -> InitProducerResponse:
+        """The one before is fenced, and what it left open is aborted, or finished if its commit was decided."""
+        found = await self._operations.producers.init(caller, data.transactional_id or None, data.timeout_ms)
+        return InitProducerResponse(found.producer_id, found.epoch, found.timeout_ms)
+
+    @post(
+        "/producers/{producer_id}/heartbeat", errors=(404, 409, 413), summary="Ask whether a producer is still the one"
+    )
+    async def heartbeat_producer(
+        self,
+        caller: Caller,
+        producer_id: Annotated[int, Meta(description="As init answered it.")],
+        data: ProducerHeartbeatRequest,
+    ) -> ProducerHeartbeatResponse:
+        """It is an error if someone has taken over. The end of a transaction is not put off by it."""
+        self._operations.producers.heartbeat(caller, producer_id, data.epoch)
+        return ProducerHeartbeatResponse(success=True)
 
     @post(
         "/transactions/begin",
