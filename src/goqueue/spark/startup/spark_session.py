@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from pyspark import java_gateway
 from pyspark.sql import SparkSession
 
 from goqueue.model.errors import MissingDependency
 from goqueue.spark.source.source import GoQueueSource
-from goqueue.spark.startup.java_launch import java_ignoring_sigterm
 from goqueue.spark.startup.spark_master import chosen_master, spark_submit_settings
 
 OLDEST_JAVA = 17
@@ -52,7 +56,7 @@ def session(name: str, master: str | None = None, conf: dict[str, str] | None = 
         check_java()
         master = chosen_master(master, conf)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        settings = dict(_DEFAULTS)
+        settings: dict[str, Any] = dict(_DEFAULTS)
         if master.startswith("local"):
             settings["spark.sql.shuffle.partitions"] = str(_LOCAL_SHUFFLE_PARTITIONS)
             settings["spark.driver.bindAddress"] = settings["spark.driver.host"] = "127.0.0.1"
@@ -63,9 +67,8 @@ def session(name: str, master: str | None = None, conf: dict[str, str] | None = 
         # Local mode does not retry tasks by default: one failure, such as a broker restart, would fail the query.
         master = _LOCAL.sub(rf"local[\1,{_LOCAL_TASK_FAILURES}]", master)
         builder = SparkSession.builder.appName(name).master(master)
-        for key, value in (settings | {"spark.master": master}).items():
-            builder = builder.config(key, value)
-        with java_ignoring_sigterm():
+        builder = builder.config(map=settings | {"spark.master": master})
+        with _java_ignoring_sigterm():
             active = builder.getOrCreate()
     register(active)
     return active
@@ -73,12 +76,35 @@ def session(name: str, master: str | None = None, conf: dict[str, str] | None = 
 
 def _connect_session(name: str, remote: str, conf: dict[str, str]) -> SparkSession:
     """A session on a Spark Connect server. Its server-side settings and its Java cannot be set from here."""
-    builder = SparkSession.builder.remote(remote).appName(name)
-    for key, value in ({key: _DEFAULTS[key] for key in _SESSION_SETTINGS} | conf).items():
-        builder = builder.config(key, value)
-    active = builder.getOrCreate()
+    settings: dict[str, Any] = {key: _DEFAULTS[key] for key in _SESSION_SETTINGS} | conf
+    active = SparkSession.builder.remote(remote).appName(name).config(map=settings).getOrCreate()
     register(active)
     return active
+
+
+@contextmanager
+def _java_ignoring_sigterm() -> Iterator[None]:
+    """Make Java processes launched inside this context ignore SIGTERM.
+
+    Stopping a service or a shell job sends SIGTERM to all of its processes, which would end Java in the middle of the
+    micro-batch that Python lets finish. Java ends when Python does, because its standard input is closed then. Spark
+    itself makes Java ignore Ctrl-C only, and offers no hook between fork and exec, so ``Popen`` is replaced.
+    """
+    gateway: Any = java_gateway
+    plain = gateway.Popen
+
+    def popen(command: list[str], preexec_fn: Callable[[], None], **kwargs: Any) -> Any:
+        def before_exec() -> None:
+            preexec_fn()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+        return plain(command, preexec_fn=before_exec, **kwargs)
+
+    gateway.Popen = popen
+    try:
+        yield
+    finally:
+        gateway.Popen = plain
 
 
 def register(spark: SparkSession) -> None:

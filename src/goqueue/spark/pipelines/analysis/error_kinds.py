@@ -23,10 +23,7 @@ _REPLACEMENTS = [
     (r"[0-9]{1,3}(\.[0-9]{1,3}){3}(:[0-9]+)?", "<address>"),
     (r"0[xX][0-9a-fA-F]+", "<hex>"),
     # Must mix digits and letters: excludes words such as "deadbeef" or "facade", and plain numbers, which come below.
-    (
-        r"(?<![A-Za-z0-9_])(?=[0-9]*[a-fA-F])(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,}(?![A-Za-z0-9_])",
-        "<hex>",
-    ),
+    (r"(?<![A-Za-z0-9_])(?=[0-9]*[a-fA-F])(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,}(?![A-Za-z0-9_])", "<hex>"),
     (r"((?<![A-Za-z0-9_])[-+])?[0-9]+([.,][0-9]+)*", "<n>"),
     (r"[ \t\r\n]+", " "),
 ]

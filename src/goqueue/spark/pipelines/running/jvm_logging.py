@@ -51,13 +51,9 @@ def capture_stderr() -> Iterator[None]:
 def silence_py4j(spark: SparkSession) -> None:
     """Silence py4j, which prints a traceback per connection when Java is gone; the runner reports that instead."""
     logging.getLogger().addFilter(_is_not_py4j)
-    spark.sparkContext._accumulatorServer.handle_error = _ignore_error  # type: ignore[assignment, method-assign]
+    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
 
 
 def _is_not_py4j(record: logging.LogRecord) -> bool:
     """Whether a record is not py4j's. Matched by path, because py4j logs these records to the root logger."""
     return "py4j" not in record.pathname
-
-
-def _ignore_error(_request: object, _address: object) -> None:
-    return
