@@ -29,7 +29,7 @@ from goqueue.spark.pipelines.running.progress import Progress
 from goqueue.spark.pipelines.running.summary import Summary, Table, per_second
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from goqueue.client.connection.topics import TopicInfo
 
@@ -90,10 +90,8 @@ class _Archive:
         except Exception:
             self._raise_if_recreated()
             raise
-        for each in totals:
-            if each.stopped:
-                self._notes.append("Stopped before the end; the next run goes on from there.")
-                break
+        if any(each.stopped for each in totals):
+            self._notes.append("Stopped before the end; the next run goes on from there.")
         merged = self._compact(2) if not context.stopping.is_set() else 0
         return self._summary(max((each.seconds for each in totals), default=0.0), merged)
 
@@ -129,8 +127,7 @@ class _Archive:
 
     def _add(self, batch: DataFrame) -> None:
         staged, folder = self.lake.new_stage()
-        for name, value in _WRITE_CONF.items():
-            batch.sparkSession.conf.set(name, value)
+        _configure(batch.sparkSession)
         rows, by = batch.selectExpr("*", _DAY), ("topic", "day")
         if self.lake.keeps_columns:
             rows, by = rows.selectExpr("*", "topic AS _topic", "day AS _day"), ("_topic", "_day")
@@ -181,8 +178,7 @@ class _Archive:
                 break
             self._context.tell(Progress(self._rows, doing="merging small files"))
             spark = self._context.spark.newSession()
-            for name, value in _WRITE_CONF.items():
-                spark.conf.set(name, value)
+            _configure(spark)
             if not compact(spark, lake, plan, self._settings["compression"]):
                 self._notes.append("Small files were left as they are, because somebody restores from the lake.")
                 break
@@ -200,6 +196,7 @@ class _Archive:
             sums[0] += file.rows
             sums[1] += 1
             sums[2] += file.size_bytes
+        rows = [[topic, *sums] for topic, sums in sorted(by_topic.items())]
         return Summary(
             numbers={
                 "messages archived": self._rows,
@@ -208,16 +205,15 @@ class _Archive:
                 "seconds": round(seconds, 1),
                 "messages per second": per_second(self._rows, seconds),
             },
-            tables=[
-                Table(
-                    "by topic",
-                    ["topic", "messages", "files", "bytes"],
-                    [[topic, *sums] for topic, sums in sorted(by_topic.items())],
-                )
-            ],
+            tables=[Table("by topic", ["topic", "messages", "files", "bytes"], rows)],
             files=[str(self.lake.folder)],
             notes=self._notes,
         )
+
+
+def _configure(spark: SparkSession) -> None:
+    for name, value in _WRITE_CONF.items():
+        spark.conf.set(name, value)
 
 
 def _decode_values(messages: DataFrame, subject: str, brokers: str) -> DataFrame:

@@ -26,7 +26,7 @@ from goqueue.spark.pipelines.auditing.audit_evidence import (
     log_evidence,
     trace_evidence,
 )
-from goqueue.spark.pipelines.auditing.audit_kinds import ANY_LANE, Fate, Kind, Knowledge, evidence_rows
+from goqueue.spark.pipelines.auditing.audit_kinds import Fate, Kind, Knowledge, whole_range
 from goqueue.spark.pipelines.auditing.audit_subject import (
     Subject,
     latest_ends,
@@ -173,11 +173,7 @@ def _committed_offsets(client: Client | None, group: str, topic: str, verdict: V
     assert client is not None
     partitions = [each for each in client.describe_group(group).partitions if each.topic == topic]
     verdict.lag = sum(each.lag for each in partitions)
-    return [
-        (each.partition, *row)
-        for each in partitions
-        for row in evidence_rows(Kind.DONE, [(ANY_LANE, 0, each.committed)])
-    ]  # fmt: skip
+    return [row for each in partitions for row in whole_range(each.partition, Kind.DONE, 0, each.committed)]
 
 
 def _group_setting(client: Client | None, group: str, state: GroupState | None, name: str) -> Any:
@@ -194,11 +190,7 @@ def _delayed_messages(client: Client | None, topic: str) -> list[Row] | None:
     found = list(islice(client.delayed(topic), _MAX_DELAYED + 1))
     if len(found) > _MAX_DELAYED:
         return None
-    return [
-        (each.partition, *row)
-        for each in found
-        for row in evidence_rows(Kind.WAITING, [(ANY_LANE, each.offset, each.offset + 1)])
-    ]
+    return [row for each in found for row in whole_range(each.partition, Kind.WAITING, each.offset, each.offset + 1)]
 
 
 def _before_group(from_spark: DataFrame, state: GroupState) -> list[Row]:
@@ -207,10 +199,10 @@ def _before_group(from_spark: DataFrame, state: GroupState) -> list[Row]:
     first = from_spark.where(f"kind IN ({kinds})").groupBy("partition").min("first").collect()
     begun = {row["partition"]: row["min(first)"] for row in first}
     return [
-        (number, *row)
+        row
         for number, each in state.partitions.items()
         if each.start is None
-        for row in evidence_rows(Kind.BEFORE, [(ANY_LANE, 0, begun.get(number, each.queue.committed))])
+        for row in whole_range(number, Kind.BEFORE, 0, begun.get(number, each.queue.committed))
     ]
 
 

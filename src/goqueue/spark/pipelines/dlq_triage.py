@@ -80,18 +80,13 @@ def letter_columns(letters: DataFrame) -> DataFrame:
 
 def apply_filters(found: DataFrame, settings: Settings, name: str) -> DataFrame:
     """Filter by topic (a dead-letter topic may hold letters of several topics), group and time."""
-    from pyspark.sql import functions
-
     if settings["topic"] != name:
-        found = found.where(functions.col("origin_topic") == settings["topic"])
+        found = found.where(found["origin_topic"] == settings["topic"])
     if settings["group"]:
-        found = found.where(functions.col("group") == settings["group"])
-    for setting, is_start in (("since", True), ("until", False)):
+        found = found.where(found["group"] == settings["group"])
+    for setting, sign in (("since", ">="), ("until", "<")):
         if settings[setting]:
-            instant = functions.timestamp_micros(functions.lit(parse_instant_ns(settings[setting]) // 1_000))
-            found = found.where(
-                functions.col("timestamp") >= instant if is_start else functions.col("timestamp") < instant
-            )
+            found = found.where(f"timestamp {sign} timestamp_micros({parse_instant_ns(settings[setting]) // 1_000})")
     return found
 
 
@@ -127,11 +122,9 @@ def examples(found: DataFrame, count: int) -> DataFrame:
 
 def select_letters(found: DataFrame, wanted: str, kinds: set[str]) -> DataFrame:
     """Select dead letters: all, those of a kind of error as shown in the table, or those whose error has the text."""
-    from pyspark.sql import functions
-
     if wanted == ALL:
         return found
-    return found.where(functions.col("kind") == wanted if wanted in kinds else functions.col("error").contains(wanted))
+    return found.where(found["kind"] == wanted if wanted in kinds else found["error"].contains(wanted))
 
 
 def redrive(context: Context, client: Client, positions: Iterator[Any], summary: Summary) -> None:

@@ -78,10 +78,8 @@ def run(context: Context) -> Summary:
 
 def message_latencies(events: DataFrame) -> DataFrame:
     """Compute latencies from events: one row per run of messages with the same times, however long the run."""
-    from pyspark.sql import functions
-
     # A commit without a group is a transaction's: it acks no message.
-    relevant = events.where(functions.col("event").isin(PUBLISH, COPIED) | (functions.col("group") != ""))
+    relevant = events.where(events["event"].isin(PUBLISH, COPIED) | (events["group"] != ""))
     return relevant.groupBy("topic", "partition", "block").applyInArrow(_block_latencies, _SCHEMA)
 
 
@@ -89,14 +87,12 @@ def filter_latencies(
     found: DataFrame, groups: Sequence[str] | None = None, since: str | None = None, until: str | None = None
 ) -> DataFrame:
     """Filter by groups, and by publishing time from ``since`` to before ``until``."""
-    from pyspark.sql import functions
-
     if groups:
-        found = found.where(functions.col("group").isin(*groups))
+        found = found.where(found["group"].isin(*groups))
     if since:
-        found = found.where(functions.col("begun_at") >= parse_instant_ns(since))
+        found = found.where(found["begun_at"] >= parse_instant_ns(since))
     if until:
-        found = found.where(functions.col("begun_at") < parse_instant_ns(until))
+        found = found.where(found["begun_at"] < parse_instant_ns(until))
     return found
 
 

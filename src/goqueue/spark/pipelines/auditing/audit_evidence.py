@@ -66,10 +66,9 @@ def log_evidence(messages: DataFrame, group: str) -> DataFrame:
 def letter_evidence(letters: DataFrame, topic: str, group: str, copy_of: str) -> DataFrame:
     """The origins of the group's dead letters. ``copy_of`` is the prefix of the header that identifies group and topic
     by id, to tell them from others of the same name."""
-    from pyspark.sql import functions
-
-    ours = (functions.col("origin_topic") == topic) & (functions.col("group") == group)
-    found = parse_letters(letters).where(ours & header(system.COPY_OF).like(f"{copy_of}/%"))
+    found = parse_letters(letters)
+    ours = (found["origin_topic"] == topic) & (found["group"] == group)
+    found = found.where(ours & header(system.COPY_OF).like(f"{copy_of}/%"))
     return _single_offsets(found.selectExpr("origin_partition AS partition", "origin_offset AS first"), Kind.LETTER)
 
 

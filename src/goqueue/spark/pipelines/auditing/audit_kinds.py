@@ -148,6 +148,11 @@ class Evidence(NamedTuple):
         return Evidence(*(column[mask] for column in self))
 
 
+def whole_range(partition: int, kind: Kind, first: int, end: int) -> list[tuple[int, int, int, int, int, int, int]]:
+    """One range of a partition, whatever the lane, as rows of evidence with the partition in front."""
+    return [(partition, *row) for row in evidence_rows(kind, [(ANY_LANE, first, end)])]
+
+
 def evidence_rows(
     kind: Kind, runs: list[tuple[int, int, int]], seq: int = 0
 ) -> list[tuple[int, int, int, int, int, int]]:

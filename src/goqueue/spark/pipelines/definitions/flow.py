@@ -103,7 +103,9 @@ def flow_of(pipeline: Pipeline, settings: Settings) -> Flow:
         key: _substitute(getattr(pipeline, key), settings, key, problems)
         for key in ("source", "steps", "quality", "sink", "trigger")
     }
-    trigger = _trigger(filled["trigger"], problems)
+    wrong = trigger_problem(filled["trigger"], batch=True)
+    problems += [wrong] if wrong else []
+    trigger = AVAILABLE_NOW if wrong else str(filled["trigger"])
     steps = parse_steps(filled["steps"], problems)
     flow = Flow(
         name=pipeline.name,
@@ -113,9 +115,13 @@ def flow_of(pipeline: Pipeline, settings: Settings) -> Flow:
         sink=_sink(filled["sink"], trigger == BATCH, problems),
         trigger=trigger,
     )
+    _raise_problems(pipeline, problems)
+    return flow
+
+
+def _raise_problems(pipeline: Pipeline, problems: list[str]) -> None:
     if problems:
         raise problem_list(f"the pipeline {pipeline.name}" if pipeline.file is None else pipeline.file, problems)
-    return flow
 
 
 def identity_of(pipeline: Pipeline, flow: Flow, settings: Settings) -> CheckpointIdentity:
@@ -153,8 +159,7 @@ def checkpoint_of(pipeline: Pipeline, settings: Settings) -> str:
     """The pipeline's default checkpoint, with settings substituted."""
     problems: list[str] = []
     folder = _substitute(pipeline.checkpoint or f"./checkpoints/{pipeline.name}", settings, "checkpoint", problems)
-    if problems:
-        raise problem_list(f"the pipeline {pipeline.name}" if pipeline.file is None else pipeline.file, problems)
+    _raise_problems(pipeline, problems)
     return str(folder)
 
 
@@ -275,13 +280,6 @@ def _check_texts(raw: Mapping[str, Any], path: str, problems: list[str]) -> None
     for key, value in raw.items():
         if not isinstance(value, str) or not value.strip():
             problems.append(f"{path}.{key}: {shown(value)} is not a text")
-
-
-def _trigger(raw: object, problems: list[str]) -> str:
-    wrong = trigger_problem(raw, batch=True)
-    if wrong:
-        problems.append(wrong)
-    return AVAILABLE_NOW if wrong else str(raw)
 
 
 def trigger_problem(raw: object, *, batch: bool) -> str | None:

@@ -68,6 +68,8 @@ def rule_counts(rules: Sequence[quality.Rule]) -> list[Column]:
 
 def passing_rows(rows: DataFrame, rules: Sequence[quality.Rule], dead_letters: bool) -> DataFrame:
     """The valid rows, and with ``dead_letters`` also those that become dead letters."""
+    if not rules:
+        return rows
     return rows.where(f"{VERDICT} IS NULL" + (f" OR {_is_dead_letter(rules)}" if dead_letters else ""))
 
 

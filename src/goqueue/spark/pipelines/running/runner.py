@@ -201,12 +201,12 @@ def _messages_for_sink(rows: DataFrame, flow: Flow) -> DataFrame:
     if flow.has_dead_letters:
         messages = row_messages.as_messages(row_messages.passing_rows(rows, flow.rules, dead_letters=True), flow.sink)
         return row_messages.with_dead_letters(messages, flow)
-    good = row_messages.passing_rows(rows, flow.rules, dead_letters=False) if flow.rules else rows
+    good = row_messages.passing_rows(rows, flow.rules, dead_letters=False)
     return row_messages.as_messages(good, flow.sink).drop(*row_messages.INTERNAL)
 
 
 def _rows_of_table(rows: DataFrame, flow: Flow) -> DataFrame:
-    good = row_messages.passing_rows(rows, flow.rules, dead_letters=False) if flow.rules else rows
+    good = row_messages.passing_rows(rows, flow.rules, dead_letters=False)
     missing = [name for name in flow.sink.partition_by if name not in good.columns]
     if missing:
         there_are = ", ".join(name for name in good.columns if name not in row_messages.INTERNAL)
