@@ -62,9 +62,10 @@ class Decoder:
         damaged = damaged_places(run, columns)
         if damaged:
             if not self._skip_damaged:
+                before = int(columns["offset"][damaged[0] - 1]) if damaged[0] else int(columns["offset"][0]) - 1
                 raise CorruptData(
-                    f"a message of {self._topic}/{self._partition} behind offset {_offset_before(columns, damaged[0])} "
-                    "fails its checksum; with failOnDataLoss=false it is left out"
+                    f"a message of {self._topic}/{self._partition} behind offset {before} fails its checksum; with "
+                    "failOnDataLoss=false it is left out"
                 )
             yield from self._without(run, damaged)
             return
@@ -110,10 +111,6 @@ class _DecompressionError(Exception):
     def __init__(self, rows: list[int], reason: str) -> None:
         super().__init__(reason)
         self.rows = rows
-
-
-def _offset_before(columns: Columns, row: int) -> int:
-    return int(columns["offset"][row - 1]) if row else int(columns["offset"][0]) - 1
 
 
 class _Table:

@@ -83,17 +83,17 @@ class _Writer:
         finally:
             attempt.close()
 
-    def _commit(self, given: list[WriterCommitMessage | None]) -> None:
-        messages = [each for each in given if isinstance(each, PreparedWrite)]
-        ids = [each for message in messages for each in message.transactions]
-        keys = {message.key for message in messages}
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int = 0) -> None:  # noqa: N803
+        prepared = [each for each in messages if isinstance(each, PreparedWrite)]
+        ids = [each for message in prepared for each in message.transactions]
+        keys = {message.key for message in prepared}
         if len(keys) > 1:
             raise InvalidRequest(f"tasks of one write tell of different batches: {', '.join(sorted(keys))}")
         if not keys:
             return
         # Commit even without rows: this aborts what an earlier run of the same micro-batch left behind.
         committed = client_for(self._options.brokers).commit_many(key := keys.pop(), ids)
-        rows = sum(message.rows for message in messages)
+        rows = sum(message.rows for message in prepared)
         if committed.messages != rows and not self._options.trust_committed:
             raise InvalidRequest(
                 f"{committed.messages} messages were committed under {key} before, and this time there are {rows} "
@@ -102,7 +102,7 @@ class _Writer:
                 "pipeline: goqueue pipeline run … --trust-committed)"
             )
 
-    def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int = 0) -> None:  # noqa: N803
         """Abort prepared transactions. Safe after a commit: the broker refuses to abort committed ones."""
         client = client_for(self._options.brokers)
         for message in messages:
@@ -184,11 +184,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._write(self._key, iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._commit(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._abort(messages)
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int = 0) -> None:  # noqa: N803
+        super().abort(messages)
         if self._options.commit_key is None:
             # The key is random and used by this write only: committing it empty makes tasks that still run fail.
             client_for(self._options.brokers).commit_many(self._key, [])
@@ -210,9 +207,3 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         # Keys have the form series#batch, with one series per query and target topic: the broker remembers the last
         # commit of each series for good.
         return self._write(f"spark/{query}/{self._options.topic or '*'}#{batch}", iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._commit(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._abort(messages)

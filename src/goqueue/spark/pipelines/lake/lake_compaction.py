@@ -75,7 +75,11 @@ def compact(spark: SparkSession, lake: Lake, plan: DayPlan, compression: str) ->
             paths = [str(lake.path_of(file)) for file in files]
             spark.read.parquet(*paths).coalesce(1).write.option("compression", compression).parquet(str(folder))
             merged_files += _adopt_files(folder, day / staged, number, files)
-        _link_others(lake, plan.unchanged, day)
+        for file in plan.unchanged:
+            path = lake.path_of(file)
+            target = day / path.relative_to(lake.folder / day.parent.name / day.name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.link(path, target)
         with lake.removing_files() as is_allowed:
             if is_allowed:
                 lake.replace(staged, [file for files in plan.merges for file in files], merged_files)
@@ -97,11 +101,3 @@ def _adopt_files(folder: Path, target: Path, number: int, files: Sequence[LakeFi
     rows, before = sum(file.rows for file in found), sum(file.rows for file in files)
     assert rows == before, f"{rows} rows were made of {before}"
     return found
-
-
-def _link_others(lake: Lake, unchanged: Iterable[LakeFile], day: Path) -> None:
-    for file in unchanged:
-        path = lake.path_of(file)
-        target = day / path.relative_to(lake.folder / day.parent.name / day.name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.link(path, target)
