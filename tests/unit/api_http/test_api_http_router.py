@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 from urllib.parse import unquote
 
@@ -30,6 +31,8 @@ class Things(Controller):
     """Routes of every kind."""
 
     tag = "Things"
+    ended = 0
+    """How many answers in pieces have ended."""
 
     @get("/things/{name}/parts/{number}", summary="A part")
     async def part(
@@ -63,6 +66,18 @@ class Things(Controller):
     async def take(self, request: Request) -> Answer:
         """There is no HEAD."""
         return Answer(b"taken", 200, "text/plain", {"X-Query": request.query.decode()})
+
+    @get("/endless", summary="In pieces", has_effects=True)
+    async def endless(self) -> Answer:
+        """Until the client leaves."""
+        return Answer(self._pieces(), 200, "text/plain")
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        try:
+            yield b"piece"
+            await asyncio.Event().wait()
+        finally:
+            self.ended += 1
 
     @get("/kept/{name}", "/kept/again/{name}", summary="With slashes", keeps_slashes=True)
     async def kept(self, name: str) -> str:
@@ -185,6 +200,34 @@ def test_an_answer_has_the_status_the_headers_and_the_type_that_the_route_gives_
     status, content, headers = ask(app, "GET", "/take?")
     assert (status, content) == (200, "taken")
     assert headers == {"x-query": "", "content-type": "text/plain", "content-length": "5"}
+
+
+def test_a_client_that_leaves_an_answer_in_pieces_ends_it_and_is_no_failure() -> None:
+    things, requests = Things(), Requests("http")
+    app = Admission(HttpConfig(), Router(routes_of([things]), requests), requests)
+    sent: list[dict[str, Any]] = []
+    scope = {
+        "type": "http", "method": "GET", "path": "/endless", "raw_path": b"/endless", "client": None,
+        "query_string": b"", "headers": [],
+    }  # fmt: skip
+
+    async def leave() -> None:
+        is_sent = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            await is_sent.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+            if message["type"] == "http.response.body":
+                is_sent.set()
+
+        await app(scope, receive, send)
+
+    asyncio.run(leave())
+    assert [each.get("body") for each in sent] == [None, b"piece"]
+    assert (things.ended, app.load.active) == (1, 0)
 
 
 def test_operation_ids_are_made_of_the_path_and_the_method() -> None:

@@ -172,7 +172,12 @@ class Request(Struct):
         content = answer.content
         if not isinstance(content, bytes):
             await self.emit({"type": "http.response.start", "status": answer.status, "headers": headers})
-            await self._unless_left(self._stream(content))
+            try:
+                await self._unless_left(self._stream(content))
+            except InvalidRequest:
+                # A client may leave at any time: that is no failure of the broker.
+                if not self._is_left:
+                    raise
             return
         if self._takes_gzip(answer):
             headers.append((b"vary", b"accept-encoding"))
