@@ -196,6 +196,12 @@ def test_an_encoded_slash_belongs_to_a_name_where_a_route_says_so(app: Admission
     assert ask(app, "GET", "/kept/a/b")[0] == 404
 
 
+def test_of_a_header_that_is_sent_twice_the_first_one_counts() -> None:
+    sent = [(b"accept", b"text/plain"), (b"accept", b"text/html")]
+    request = Request(*[None] * 7, sent, dict(sent), *[None] * 2)  # type: ignore[arg-type]
+    assert (request.header(b"accept"), request.header(b"content-type")) == ("text/plain", "")
+
+
 def test_an_answer_has_the_status_the_headers_and_the_type_that_the_route_gives_it(app: Admission) -> None:
     status, content, headers = ask(app, "GET", "/take?")
     assert (status, content) == (200, "taken")

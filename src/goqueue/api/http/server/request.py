@@ -64,7 +64,8 @@ class Request(Struct):
     """The client is gone: no answer reaches it."""
 
     def header(self, name: bytes) -> str:
-        return self.headers.get(name, b"").decode("latin-1")
+        """The first of that name."""
+        return next((value.decode("latin-1") for each, value in self.raw_headers if each == name), "")
 
     # The body
 
