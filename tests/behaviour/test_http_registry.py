@@ -420,6 +420,9 @@ def test_lists_come_in_pages_and_with_what_is_deleted(client: httpx.Client, name
     assert listed(offset=2, limit=-1) == [subjects[3]]
     assert listed(offset=9) == []
     assert client.get("/subjects", params={"subjectPrefix": f":*:{name}-a"}).json() == [subjects[0]]
+    schema_id = client.get(f"/subjects/{subjects[0]}/versions/1").json()["id"]
+    for path in ("/subjects", "/schemas", f"/schemas/ids/{schema_id}/subjects", f"/schemas/ids/{schema_id}/versions"):
+        assert client.get(path, params={"offset": 10**25}).json() == []
     for number in range(3):
         register(client, subjects[0], json.dumps(json.loads(SCHEMA) | {"doc": str(number)}))
     client.delete(f"/subjects/{subjects[0]}/versions/2")

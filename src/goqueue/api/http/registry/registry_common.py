@@ -33,6 +33,8 @@ from goqueue.model.ids import SchemaId
 MAX_BODY = 8 << 20
 """A schema of the largest size with every character escaped, and what may be sent beside it."""
 _OWN_ROOT = "/schemas"
+_BEHIND_ALL = 1 << 62
+"""Nothing has so many items."""
 Item = TypeVar("Item")
 
 
@@ -92,8 +94,13 @@ def id_number(text: str) -> int:
 
 
 def paged(items: list[Item], offset: int, limit: int) -> list[Item]:
-    start = max(0, offset)
+    start = page_start(offset)
     return items[start:] if limit < 0 else items[start : start + limit]
+
+
+def page_start(offset: int) -> int:
+    """How many to skip. A client may send any number, and iterators count no further than ``sys.maxsize``."""
+    return min(max(0, offset), _BEHIND_ALL)
 
 
 def page_size(limit: int, most: int = MOST_IN_A_PAGE) -> int:

@@ -28,6 +28,7 @@ from goqueue.api.http.registry.registry_common import (
     begins,
     id_number,
     page_size,
+    page_start,
     text_of,
     version_as_registered,
     version_told,
@@ -89,7 +90,12 @@ class SchemaIdRoutes(RegistryController):
     ) -> list[str]:
         """The names of the subjects that have it as a version."""
         return await self._schemas.subjects_using(
-            caller, id_number(schema_id), subject=subject, deleted=deleted, start=max(0, offset), count=page_size(limit)
+            caller,
+            id_number(schema_id),
+            subject=subject,
+            deleted=deleted,
+            start=page_start(offset),
+            count=page_size(limit),
         )
 
     @get("/schemas/ids/{schema_id}/versions", errors=(404, 422), summary="The versions that it is")
@@ -104,7 +110,12 @@ class SchemaIdRoutes(RegistryController):
     ) -> list[SubjectVersion]:
         """Subjects, and the numbers that it has in them."""
         found = await self._schemas.versions_using(
-            caller, id_number(schema_id), subject=subject, deleted=deleted, start=max(0, offset), count=page_size(limit)
+            caller,
+            id_number(schema_id),
+            subject=subject,
+            deleted=deleted,
+            start=page_start(offset),
+            count=page_size(limit),
         )
         return [SubjectVersion(name, version) for name, version in found]
 
@@ -124,7 +135,7 @@ class SchemaIdRoutes(RegistryController):
             lambda name: begins(name, subjectPrefix),
             deleted=deleted,
             latest_only=latestOnly,
-            start=max(0, offset),
+            start=page_start(offset),
             count=page_size(limit, MOST_LISTED),
         )
         return [version_as_registered(name, each) for name, each in found]
