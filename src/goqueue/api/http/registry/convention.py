@@ -13,7 +13,7 @@ from goqueue.api.http.bodies.answer import Answer
 from goqueue.api.http.bodies.errors import error_answer
 from goqueue.api.http.bodies.registry_media import OFFERED, accepted, named
 from goqueue.api.http.routing.convention import Convention
-from goqueue.api.http.routing.paths import decoded_parts, has_encoded_slash
+from goqueue.api.http.routing.paths import decoded_parts, has_encoded_slash, routed
 from goqueue.api.http.server.request import Request
 from goqueue.model.errors import GoQueueError, NotAcceptable
 
@@ -36,8 +36,7 @@ class RegistryConvention(Convention):
                 _leave_context(request, parts)
         else:
             parts = request.path.split("/")
-        parts = [part for part in parts if part]
-        return parts[1:] if parts[0] == "v1" else parts
+        return routed(parts)
 
     def error(self, request: Request, error: GoQueueError) -> Answer:
         return error_answer(error, named(request.raw_headers), to_registry=True)

@@ -13,14 +13,13 @@ from goqueue.api.http.bodies.answer import Answer
 from goqueue.api.http.bodies.errors import error_answer, known_error
 from goqueue.api.http.routing.convention import Convention
 from goqueue.api.http.routing.declaration import Route
-from goqueue.api.http.routing.paths import decoded_parts
+from goqueue.api.http.routing.paths import decoded_parts, routed, unversioned
 from goqueue.api.http.server.content_coding import CODINGS
 from goqueue.api.http.server.request import Request
-from goqueue.broker.operations import Endpoint, Requests
+from goqueue.broker.operations import Requests
 from goqueue.model.errors import GoQueueError, InvalidRequest, MethodNotAllowed, NotFound, UnsupportedMediaType
 from goqueue.model.fields import did_you_mean, shown
 
-_VERSION = "v1"
 _EVERYWHERE = "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"
 _AT = re.compile(r"`\$\.(.+)`$")
 """Where in a body something is wrong, at the end of what is wrong with it."""
@@ -31,14 +30,13 @@ _ENCODER = msgspec.json.Encoder()
 class _Place:
     """A place in the tree of paths: the routes that end there, and where paths go on."""
 
-    __slots__ = ("any", "endpoints", "named", "routes")
+    __slots__ = ("any", "named", "routes")
 
     def __init__(self) -> None:
         self.named: dict[str, _Place] = {}
         self.any: _Place | None = None
         """Where a path goes on with a parameter."""
         self.routes: dict[str, Route] = {}
-        self.endpoints: dict[str, Endpoint] = {}
 
     @property
     def allowed(self) -> str:
@@ -80,20 +78,17 @@ class Router:
         try:
             answer = await self._answer(request)
         except Exception as error:
-            failed = known_error(error, request.method, _unversioned(request.path), request.raw_headers)
-            answer = error_answer(failed)
+            answer = error_answer(_failure(error, request))
         if answer.status == UnsupportedMediaType.http_status and b"content-encoding" in request.headers:
             answer.headers["Accept-Encoding"] = CODINGS
         await request.send(answer)
 
     async def _answer(self, request: Request) -> Answer:
-        parts = [part for part in request.path.split("/") if part]
-        if parts and parts[0] == _VERSION:
-            del parts[0]
+        parts = routed(request.path.split("/"))
         convention = self._conventions.get(parts[0]) if parts else None
         if convention is None:
-            if b"%" in request.raw_path:
-                parts = self._with_slashes(parts, request.raw_path)
+            if b"%" in request.raw_path and any(parts[: len(start)] == start for start in self._keeps_slashes):
+                parts = routed(decoded_parts(request.raw_path))
             route, values = self._find(parts, request)
             return route if isinstance(route, Answer) else await self._call(route, values, request)
         try:
@@ -106,8 +101,7 @@ class Router:
         try:
             answer = await self._call(route, values, request)
         except Exception as error:
-            failed = known_error(error, request.method, _unversioned(request.path), request.raw_headers)
-            return convention.error(request, failed)
+            return convention.error(request, _failure(error, request))
         answer.media_type = media_type
         return answer
 
@@ -141,21 +135,8 @@ class Router:
             answer = error_answer(MethodNotAllowed(f"{_named(request)}: Method Not Allowed"))
             answer.headers["Allow"] = place.allowed
             return answer
-        request.endpoint = place.endpoints.get(route.declared.method) or self._endpoint(place, route)
+        request.endpoint = self._requests.find(route) or self._requests.endpoint(route, _endpoint_name(route))
         return route
-
-    def _endpoint(self, place: _Place, route: Route) -> Endpoint:
-        """Where requests for a route are counted: by its path, with parameters spelt as the documentation does."""
-        method = route.declared.method
-        pattern = re.sub(r"\{[^}]*\}", lambda each: _PARAMETER.sub(lambda part: part[1].upper(), each[0]), route.path)
-        place.endpoints[method] = self._requests.endpoint((method, route.path), f"{method} {pattern}")
-        return place.endpoints[method]
-
-    def _with_slashes(self, parts: list[str], raw_path: bytes) -> list[str]:
-        if any(parts[: len(start)] == start for start in self._keeps_slashes):
-            kept = [part for part in decoded_parts(raw_path) if part]
-            return kept[1:] if kept[0] == _VERSION else kept
-        return parts
 
     async def _call(self, route: Route, values: list[str], request: Request) -> Answer:
         declared, arguments = route.declared, route.arguments
@@ -189,11 +170,17 @@ class Router:
 
 
 def _named(request: Request) -> str:
-    return f"{request.method} {_unversioned(request.path)[:200]}"
+    return f"{request.method} {unversioned(request.path)[:200]}"
 
 
-def _unversioned(path: str) -> str:
-    return path.removeprefix("/v1") or "/" if f"{path}/".startswith("/v1/") else path
+def _failure(error: Exception, request: Request) -> GoQueueError:
+    return known_error(error, request.method, unversioned(request.path), request.raw_headers)
+
+
+def _endpoint_name(route: Route) -> str:
+    """Requests are counted by it: the path with parameters spelt as the documentation does."""
+    pattern = re.sub(r"\{[^}]*\}", lambda each: _PARAMETER.sub(lambda part: part[1].upper(), each[0]), route.path)
+    return f"{route.declared.method} {pattern}"
 
 
 def _read_query(route: Route, request: Request, named: dict[str, Any]) -> None:
@@ -215,7 +202,7 @@ def _read_query(route: Route, request: Request, named: dict[str, Any]) -> None:
     for name, parameter in parameters.items():
         if name not in named:
             if parameter.is_required:
-                raise InvalidRequest(f"Missing required query parameter {name!r} for path {_unversioned(request.path)}")
+                raise InvalidRequest(f"Missing required query parameter {name!r} for path {unversioned(request.path)}")
         elif parameter.converts:
             try:
                 named[name] = msgspec.convert(named[name], parameter.kind, strict=False)

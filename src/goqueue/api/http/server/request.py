@@ -162,7 +162,7 @@ class Request(Struct):
     async def send(self, answer: Answer) -> None:
         """Once for each request."""
         load = self.load
-        if self.is_repeatable and load.crowd.unread_bytes >= load.config.max_unread_bytes and self.path not in HEALTH:
+        if self.is_repeatable and load.crowd.is_unread_full and self.path not in HEALTH:
             # Many requests may have been admitted at once. What was stored or handed out is answered all the same.
             answer = error_answer(overloaded("http.max_unread_bytes", load.config.max_unread_bytes))
         if not self._is_left:
