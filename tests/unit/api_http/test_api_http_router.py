@@ -20,6 +20,7 @@ from goqueue.api.http.server.admission import Admission
 from goqueue.api.http.server.request import Request
 from goqueue.broker.operations import Caller, Requests
 from goqueue.model.config import HttpConfig
+from goqueue.model.errors import UnsupportedMediaType
 
 
 class Body(Struct, forbid_unknown_fields=True):
@@ -200,6 +201,13 @@ def test_of_a_header_that_is_sent_twice_the_first_one_counts() -> None:
     sent = [(b"accept", b"text/plain"), (b"accept", b"text/html")]
     request = Request(*[None] * 7, sent, dict(sent), *[None] * 2)  # type: ignore[arg-type]
     assert (request.header(b"accept"), request.header(b"content-type")) == ("text/plain", "")
+
+
+def test_a_body_in_an_unknown_coding_is_refused_before_it_is_read() -> None:
+    sent = {b"content-encoding": b"br"}
+    request = Request(*[None] * 8, sent, *[None] * 2)  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedMediaType, match="'br' is not taken"):
+        asyncio.run(request.body())
 
 
 def test_an_answer_has_the_status_the_headers_and_the_type_that_the_route_gives_it(app: Admission) -> None:

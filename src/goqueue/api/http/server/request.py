@@ -71,7 +71,8 @@ class Request(Struct):
 
     async def body(self, max_bytes: int | None = None) -> bytes:
         """All of it, unpacked if it was packed. ``max_bytes``: the limit of this path, below that of all."""
-        coding = self.headers.get(b"content-encoding")
+        packed_as = self.headers.get(b"content-encoding")
+        coding = None if packed_as is None else coding_of(packed_as)
         if max_bytes is not None and coding is None and int(self.headers.get(b"content-length", 0)) > max_bytes:
             raise self._too_large_for_path()
         parts: list[bytes] = []
@@ -88,8 +89,8 @@ class Request(Struct):
                 raise self._too_large_for_path()
             is_whole = not message["more_body"]
         content = parts[0] if len(parts) == 1 else b"".join(parts)
-        if coding is not None and (name := coding_of(coding)) is not None:
-            content = await self._unpacked(content, name)
+        if coding is not None:
+            content = await self._unpacked(content, coding)
             if max_bytes is not None and len(content) > max_bytes:
                 raise self._too_large_for_path()
         return content
