@@ -101,7 +101,9 @@ def test_a_full_disk_is_told_as_what_it_is_and_not_as_silence(tmp_path: Path) ->
             said,
         )
     assert ran.returncode == 1
-    assert re.search(r"error: not acknowledged within 5000 ms; .* GiB free, .* \[disk_full\]\nhint: Free some space", said)
+    assert re.search(
+        r"error: not acknowledged within 5000 ms; .* GiB free, .* \[disk_full\]\nhint: Free some space", said
+    )
 
 
 def test_an_interrupt_before_anything_is_sent_ends_it_at_once(broker: BrokerProcess) -> None:
