@@ -234,12 +234,14 @@ def parse_batch(data: bytes | bytearray | memoryview) -> FrameRun:
     return FrameRun(frames, positions)
 
 
-def check_layout(run: FrameRun, columns: Columns) -> None:
-    """Check that every frame is whole: magic, version, lengths, checksum. The error names the first frame that is
-    not."""
+def check_layout(run: FrameRun) -> Columns:
+    """The columns of a run once every frame is known to be whole: magic, version, lengths, checksum. The error names
+    the first frame that is not."""
+    columns = run.columns()
     for bad, what in _layout_faults(run, columns):
         if bad.any():
             raise InvalidFrame(f"message {int(bad.argmax())} of the batch {what}")
+    return columns
 
 
 def is_whole(run: FrameRun, columns: Columns) -> bool:

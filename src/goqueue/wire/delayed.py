@@ -13,7 +13,6 @@ in place.
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterator, Sequence
 from struct import Struct
 
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 
 from goqueue.model.errors import InvalidFrame, InvalidMessage, MessageTooLarge
 from goqueue.model.message import HIDDEN, Headers
-from goqueue.wire.batch import CheckedBatch, Columns, FrameRun, lanes_in
+from goqueue.wire.batch import CheckedBatch, Columns, FrameRun, Positions, lanes_in
 from goqueue.wire.frame import (
     CHECKSUM_AT,
     CHECKSUM_FROM,
@@ -93,22 +92,17 @@ def due_times(run: FrameRun, places: Places) -> Times:
     return _times_at(run.frames, run.ends()[places].astype(np.int64))
 
 
-def check_delays(run: FrameRun, columns: Columns) -> None:
-    """Check that a producer's delay headers are complete, and occur in delayed messages only. The error names the first
-    message that fails.
+def delay_checks(run: FrameRun, columns: Columns, ends: Positions) -> Iterator[None]:
+    """Check, one message at a time, that a producer's delay headers are complete and occur in delayed messages only.
+    The error names the first message that fails.
 
-    Lengths and checksums must have been checked before.
+    Lengths and checksums must have been checked before. ``ends`` are where the frames end.
     """
-    deque(delay_checks(run, columns), 0)
-
-
-def delay_checks(run: FrameRun, columns: Columns) -> Iterator[None]:
-    """Checks of ``check_delays`` one message at a time, for callers that yield to other tasks in between."""
     is_delayed = columns["flags"] & np.uint8(Flag.DELAYED) != 0
     if not is_delayed.any() and _ANY_DUE.search(run.frames) is None:
         return
     lengths = columns["headers_length"].tolist()
-    rows = zip(run.ends().tolist(), lengths, is_delayed.tolist(), strict=True)
+    rows = zip(ends.tolist(), lengths, is_delayed.tolist(), strict=True)
     data = bytes(run.frames)
     for place, (end, length, delayed) in enumerate(rows):
         yield

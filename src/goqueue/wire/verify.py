@@ -18,7 +18,7 @@ from goqueue.model.errors import (
 )
 from goqueue.model.message import PRIORITY_LABELS, Headers
 from goqueue.wire.batch import CheckedBatch, Columns, FrameRun, check_layout, lanes_of
-from goqueue.wire.delayed import check_delays, delay_checks, is_only_due
+from goqueue.wire.delayed import delay_checks, is_only_due
 from goqueue.wire.frame import Flag, decode_headers, read_whole
 from goqueue.wire.internal_headers import (
     DEDUP_ID,
@@ -36,7 +36,7 @@ from goqueue.wire.producer_frames import check_stamp
 
 _ALLOWED_FLAGS = int(Flag.COMPRESSED | Flag.TOMBSTONE | Flag.DELAYED | Flag.TRANSACTIONAL)
 _OF_DELAYS = {DUE_AT, DUE_IN}
-"""Headers checked by ``check_delays``."""
+"""Headers checked by ``delay_checks``."""
 _RESERVED = RESERVED_PREFIX.encode()
 FEW_HEADER_BYTES = 64 << 10
 
@@ -61,21 +61,17 @@ def has_many_headers(run: FrameRun) -> bool:
 def header_checks(run: FrameRun) -> Iterator[None]:
     """Checks of ``verify_batch`` on headers, one message at a time, for callers that yield to other tasks in
     between."""
-    columns = run.columns()
-    check_layout(run, columns)
+    columns = check_layout(run)
     yield
     stamp, _ = check_stamp(run, int(columns["headers_length"][0]))
-    yield from _check_headers(run, columns, stamp is not None)
-    yield from delay_checks(run, columns)
+    yield from _check_headers(run, columns, is_stamped=stamp is not None)
 
 
 def verify_batch(run: FrameRun, rules: FrameRules) -> CheckedBatch:
     """Check a producer's whole batch; raises for the first message that is not allowed. Copies the frames."""
     if len(run.positions) == 1 and (only := _plain_one(run, rules)) is not None:
         return only
-    columns = run.columns()
-    if not rules.headers_were_checked:
-        check_layout(run, columns)
+    columns = run.columns() if rules.headers_were_checked else check_layout(run)
     flags = columns["flags"]
     has_flags = bool(flags.any())
     if has_flags:
@@ -87,11 +83,8 @@ def verify_batch(run: FrameRun, rules: FrameRules) -> CheckedBatch:
     if has_flags or rules.in_transaction:
         _check_transaction(columns, stamp, rules)
     _check_bounds(columns, rules)
-    if not rules.headers_were_checked:
-        if has_headers:
-            deque(_check_headers(run, columns, stamp is not None), 0)
-        if has_headers or (has_flags and (flags & np.uint8(Flag.DELAYED)).any()):
-            check_delays(run, columns)
+    if not rules.headers_were_checked and (has_headers or (has_flags and (flags & np.uint8(Flag.DELAYED)).any())):
+        deque(_check_headers(run, columns, is_stamped=stamp is not None), 0)
     lanes = lanes_of(columns["priority"], flags if has_flags else None)
     latest_ns = int(columns["timestamp"].max())
     return CheckedBatch(bytearray(run.frames), run.positions, latest_ns, lanes, stamp, has_headers)
@@ -169,14 +162,13 @@ def _check_bounds(columns: Columns, rules: FrameRules) -> None:
     raise problem
 
 
-def _check_headers(run: FrameRun, columns: Columns, is_stamped: bool) -> Iterator[None]:
-    """Check one message at a time."""
-    lengths = columns["headers_length"]
+def _check_headers(run: FrameRun, columns: Columns, *, is_stamped: bool) -> Iterator[None]:
+    """Check one message at a time, those of delays last."""
+    lengths, ends = columns["headers_length"], run.ends()
     with_headers = np.flatnonzero(lengths)
-    ends = run.ends()[with_headers].tolist()
     sizes = lengths[with_headers].tolist()
     data = bytes(run.frames)
-    for place, end, size in zip(with_headers.tolist(), ends, sizes, strict=True):
+    for place, end, size in zip(with_headers.tolist(), ends[with_headers].tolist(), sizes, strict=True):
         yield
         packed = data[end - size : end]
         if is_only_due(packed, may_be_stamped=is_stamped and not place):
@@ -187,6 +179,7 @@ def _check_headers(run: FrameRun, columns: Columns, is_stamped: bool) -> Iterato
             raise InvalidFrame(f"message {place} of the batch: {error}") from None
         if _RESERVED in packed:
             refuse_reserved(place, headers[1:] if is_stamped and not place else headers)
+    yield from delay_checks(run, columns, ends)
 
 
 def refuse_reserved(place: int, headers: Headers) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 import pytest
 from doubles.messages import START_NS, stamp_header
@@ -16,7 +18,7 @@ from goqueue.wire.delayed import (
     DUE_HEADER_SIZE,
     MAX_DELAY_NS,
     cancel_frame,
-    check_delays,
+    delay_checks,
     due_header,
     due_times,
     fire,
@@ -64,7 +66,7 @@ def delayed(
 
 def check(*frames: bytes) -> None:
     run = run_of(*frames)
-    check_delays(run, run.columns())
+    deque(delay_checks(run, run.columns(), run.ends()), 0)
 
 
 def test_the_last_bytes_of_a_delayed_frame_are_its_due_header() -> None:
@@ -177,11 +179,11 @@ def test_a_settled_batch_is_as_if_it_had_been_encoded_so(
         else:
             expected.append(encode_frame(key, value, encode_headers(headers), NOW, priority))
     run = run_of(*given_frames)
-    check_delays(run, run.columns())
+    deque(delay_checks(run, run.columns(), run.ends()), 0)
     batch = join_frames(given_frames, NOW)
     settled, settled_places, settled_dues = set_due_times(batch, NOW, LATEST)
     assert frames_in(run_in(settled)) == expected
-    check_layout(run_in(settled), run_in(settled).columns())
+    check_layout(run_in(settled))
     assert (settled_places.tolist(), settled_dues.tolist()) == (places, dues)
     assert due_times(run_in(settled), settled_places).tolist() == dues
     lanes = join_frames(expected, NOW).lanes

@@ -39,7 +39,7 @@ def test_what_lies_ahead_is_settled_as_among_others(
     assert [set_single_due_time(alone, NOW, LATEST)] == dues.tolist() == [NOW + ahead_ns]
     assert alone.frames == among.frames
     run = FrameRun(memoryview(alone.frames), alone.positions)
-    check_layout(run, run.columns())
+    check_layout(run)
 
 
 @pytest.mark.parametrize(

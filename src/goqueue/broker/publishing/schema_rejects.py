@@ -90,7 +90,7 @@ class SchemaRejects:
         """The same of a batch that is stored whole or not at all: raises, unless what does not fit is a dead letter.
 
         To be asked only if the topic validates."""
-        check_layout(run, run.columns())
+        check_layout(run)
         refused = await self.among(topic, values_in(run, topic.settings.max_message_bytes))
         if refused.reasons and (refused.target is None or not may_bury):
             violation = SchemaViolation(_told(refused.reasons, len(run)))
