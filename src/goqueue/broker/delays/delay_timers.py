@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +82,7 @@ class DelayTimers:
         def is_pending(entries: Entries) -> NDArray[np.bool_]:
             return delays.pending.is_due(entries[:, 2], entries[:, 0])
 
-        owner = Owner(lambda due: self._on_due(partition, due), is_pending, lambda: len(delays.pending))
+        owner = Owner(partial(self._on_due, partition), is_pending, lambda: len(delays.pending))
         self._owners[partition] = self._timers.register(owner)
         self.schedule(partition, *delays.pending.entries())
         self._at_most += len(delays)
