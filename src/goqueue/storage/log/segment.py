@@ -123,12 +123,11 @@ class Segment:
         else:
             positions = one_position(self.size)
         lanes = batch.lanes
-        changes = None if type(lanes) is int and lanes == self.lanes.last else self.lanes.changes(lanes, self.count)
         try:
             files.log.write(self.size, batch.frames)
             files.positions.write(self.count * POSITION.itemsize, positions)
-            if changes is not None:
-                self.lanes.write(files.lanes, changes)
+            if type(lanes) is not int or lanes != self.lanes.last:
+                self.lanes.write(files.lanes, lanes, self.count)
         except OSError as error:
             self._undo(files, error)
             raise

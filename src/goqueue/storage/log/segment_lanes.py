@@ -56,11 +56,10 @@ class SegmentLanes:
     def forget_map(self) -> None:
         self._map = None
 
-    def changes(self, lanes: Lanes, first_place: int) -> NDArray[np.void]:
-        return self._tally.changes(lanes, first_place)
-
-    def write(self, file: File, changes: NDArray[np.void]) -> None:
-        """Add to the file and then to what is in memory. After an ``OSError``, ``undo`` makes the file right again."""
+    def write(self, file: File, lanes: Lanes, after: int) -> None:
+        """Add the lanes of frames that follow the first ``after`` ones to the file, and then to what is in memory.
+        After an ``OSError``, ``undo`` makes the file right again."""
+        changes = self._tally.changes(lanes, after)
         if len(changes):
             file.write(self._end(), changes.tobytes())
             self._take(changes)
@@ -81,12 +80,12 @@ class SegmentLanes:
         if not after:
             self._begin_anew()
         file.truncate(self._end())
-        self.write(file, self.changes(lanes, after))
+        self.write(file, lanes, after)
 
     def rebuild(self, file: File, lanes: NDArray[np.uint8], sealed_size: int | None) -> LaneMap:
         """Write the whole index anew; ``sealed_size`` is the size of the log of a sealed segment."""
         self._begin_anew()
-        entries = self.changes(lanes, 0) if sealed_size is None else sealed_entries(lanes)
+        entries = self._tally.changes(lanes, 0) if sealed_size is None else sealed_entries(lanes)
         self._take(entries)
         try:
             file.truncate(0)
