@@ -3,7 +3,10 @@
 The broker and its servers run on this process's main thread, the client in another thread, so that a profile function
 of the main thread sees the broker and nothing of the client. A hop is a call whose caller and callee lie in different
 files of ``goqueue``. A coroutine that is resumed counts once. Calls that the event loop makes (a callback, the first
-step of a task) have no caller in ``goqueue`` and count as no hop.
+step of a task) have no caller in ``goqueue`` and count as no hop. What the tasks of ``_BY_THE_CLOCK`` do is left out:
+they repeat at an interval whether there is a request or not, and measure the event loop's delay, look after connections
+and the broker's health, sync by interval, clean up, and write traces. What a request gives them to do, such as an event
+to be written, counts where it is noted.
 """
 
 from __future__ import annotations
@@ -29,9 +32,12 @@ from bench.harness import scratch_folder
 from goqueue.api.grpc.server import GrpcServer
 from goqueue.api.server import HttpServer, bind
 from goqueue.broker.broker import Broker
+from goqueue.broker.tracing.trace_export import TraceExport
+from goqueue.broker.upkeep.upkeep import Upkeep
 from goqueue.client.sync import Client
 from goqueue.client.sync_producer import Producer, Transaction
 from goqueue.model.config import Config
+from goqueue.observe.process import LoopDelay
 
 _SOURCE = str(Path(goqueue.__file__).parent) + "/"
 _RUNS = 7
@@ -41,6 +47,10 @@ _BATCH = 100
 _DELAY_S = 0.03
 _FIRES_WITHIN_S = 0.2
 _LOG, _QUEUE, _DELAYED, _COMMITTED = "walk-log", "walk-queue", "walk-delayed", "walk-committed"
+_BY_THE_CLOCK = {
+    each.__code__
+    for each in (GrpcServer._examine, HttpServer._sweep, LoopDelay._measure, TraceExport._run, Upkeep._repeat)
+}
 
 
 class Walk:
@@ -57,6 +67,8 @@ class Walk:
         if event != "call" or not file.startswith(_SOURCE) or id(frame) in self._entered:
             return
         self._entered[id(frame)] = frame
+        if _is_by_the_clock(frame):
+            return
         self.functions[file.removeprefix(_SOURCE), frame.f_code.co_qualname] = None
         caller = frame.f_back
         if caller is not None and caller.f_code.co_filename != file and _is_ours(caller):
@@ -70,6 +82,13 @@ class Walk:
 
 def _is_ours(frame: FrameType) -> bool:
     return frame.f_code.co_filename.startswith(_SOURCE)
+
+
+def _is_by_the_clock(frame: FrameType) -> bool:
+    above: FrameType | None = frame
+    while above is not None and above.f_code not in _BY_THE_CLOCK:
+        above = above.f_back
+    return above is not None
 
 
 @dataclass(slots=True)
@@ -201,7 +220,7 @@ async def _walked(request: Callable[[], None]) -> Walk:
 
 
 def _measured(walks: list[Walk]) -> Measured:
-    """Background work shows up in a walk now and then; the details are those of the shortest."""
+    """A walk may meet what happens now and then, as a file's first use; the details are those of the shortest."""
     shortest = min(walks, key=lambda walk: walk.hops)
     files = shortest.files
     return Measured(
