@@ -54,21 +54,11 @@ class Examined(Protocol):
     """What the checks need of a broker."""
 
     clock: Clock
-
-    @property
-    def disk(self) -> DiskGuard: ...
-
-    @property
-    def delays(self) -> Delays: ...
-
-    @property
-    def groups(self) -> GroupService: ...
-
-    @property
-    def tracing(self) -> TraceExport: ...
-
-    @property
-    def transactions(self) -> TransactionService: ...
+    delays: Delays
+    disk: DiskGuard
+    groups: GroupService
+    tracing: TraceExport
+    transactions: TransactionService
 
     @property
     def is_stopping(self) -> bool: ...
@@ -78,23 +68,15 @@ class Examined(Protocol):
     def running_topics(self) -> Iterable[Topic]: ...
 
 
+@dataclass(eq=False, repr=False)
 class Health:
-    def __init__(
-        self,
-        broker: Examined,
-        commits: GroupCommit,
-        open_files: OpenFiles,
-        upkeep: Upkeep,
-        journals: Mapping[str, Log],
-        loop_delay: LoopDelay,
-    ) -> None:
-        """``journals`` by what does not work without them."""
-        self._broker = broker
-        self._commits = commits
-        self._open_files = open_files
-        self._upkeep = upkeep
-        self._journals = journals
-        self._loop_delay = loop_delay
+    _broker: Examined
+    _commits: GroupCommit
+    _open_files: OpenFiles
+    _upkeep: Upkeep
+    _journals: Mapping[str, Log]
+    """By what does not work without them."""
+    _loop_delay: LoopDelay
 
     def checks(self) -> dict[str, Check]:
         """All of them, by name."""

@@ -8,7 +8,7 @@ operations take and return are exported here.
 from __future__ import annotations
 
 from goqueue.broker.dead_letters.redrive import DeadLetter, Filter, Redriven
-from goqueue.broker.delays.delays import DelayedMessage, DelayedPage, DelayStats
+from goqueue.broker.delays.delays import DelayedMessage, DelayStats
 from goqueue.broker.groups.group_service import Assignment, GroupStateName, Join, PartitionLag
 from goqueue.broker.metrics.health import Check
 from goqueue.broker.operations.all_operations import Operations
@@ -17,11 +17,11 @@ from goqueue.broker.operations.gate import OPERATIONS, Gate, Operation, Resource
 from goqueue.broker.operations.groups import GroupDescription, MemberDescription
 from goqueue.broker.operations.host import Host
 from goqueue.broker.operations.publishing import AppendedBatch
-from goqueue.broker.operations.reading import PartitionStart, StartAt
-from goqueue.broker.operations.schemas import WHOLE_REGISTRY, RegistryStats, SchemaOperations
-from goqueue.broker.operations.system import BrokerSize, BrokerStats, TopicStats
-from goqueue.broker.operations.topics import PartitionState, TopicDescription, TopicLocation, described
-from goqueue.broker.operations.traces import Place, TracesFound, TracingStats, TransactionsByProducer
+from goqueue.broker.operations.reading import StartAt
+from goqueue.broker.operations.schemas import WHOLE_REGISTRY, SchemaOperations
+from goqueue.broker.operations.system import TopicStats
+from goqueue.broker.operations.topics import PartitionState, TopicDescription, described
+from goqueue.broker.operations.traces import Place, TracesFound, TransactionsByProducer
 from goqueue.broker.operations.transactions import TransactionRef, TransactionStats, acks_in
 from goqueue.broker.partitions.read import Bounds, FramesRead, MessagesRead, decoded
 from goqueue.broker.partitions.topic import Topic
@@ -58,8 +58,6 @@ __all__ = [
     "Assignment",
     "Backup",
     "Bounds",
-    "BrokerSize",
-    "BrokerStats",
     "Caller",
     "CallerProtocol",
     "Check",
@@ -67,7 +65,6 @@ __all__ = [
     "DeadLetter",
     "DelayStats",
     "DelayedMessage",
-    "DelayedPage",
     "Delivery",
     "Endpoint",
     "Filter",
@@ -91,7 +88,6 @@ __all__ = [
     "Operations",
     "PartitionLag",
     "PartitionLanes",
-    "PartitionStart",
     "PartitionState",
     "Peek",
     "PeekPage",
@@ -103,7 +99,6 @@ __all__ = [
     "Redriven",
     "Reference",
     "Registered",
-    "RegistryStats",
     "Requests",
     "Resource",
     "ResourceOperations",
@@ -117,10 +112,8 @@ __all__ = [
     "TimeSlice",
     "Topic",
     "TopicDescription",
-    "TopicLocation",
     "TopicStats",
     "TracesFound",
-    "TracingStats",
     "TransactionRef",
     "TransactionStats",
     "TransactionsByProducer",

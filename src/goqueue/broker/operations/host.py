@@ -34,62 +34,28 @@ Result = TypeVar("Result")
 class Host(Protocol):
     """A broker as operations see it."""
 
-    config: Config
+    backups: Backups
+    checkpoints: Checkpoints
     clock: Clock
-
-    @property
-    def backups(self) -> Backups: ...
-
-    @property
-    def checkpoints(self) -> Checkpoints: ...
-
-    @property
-    def delays(self) -> Delays: ...
-
-    @property
-    def disk(self) -> DiskGuard: ...
-
-    @property
-    def groups(self) -> GroupService: ...
-
-    @property
-    def health(self) -> Health: ...
-
-    @property
-    def metrics(self) -> Metrics: ...
+    config: Config
+    delays: Delays
+    disk: DiskGuard
+    groups: GroupService
+    health: Health
+    metrics: Metrics
+    producer_files: ProducerFiles
+    publisher: Publisher
+    schemas: SchemaRegistry
+    stillness: FileFreeze
+    topic_commands: TopicCommands
+    topics: RunningTopics
+    trace_search: TraceSearch
+    traces: MessageTraces
+    tracing: TraceExport
+    transactions: TransactionService
 
     @property
     def node_id(self) -> str: ...
-
-    @property
-    def producer_files(self) -> ProducerFiles: ...
-
-    @property
-    def publisher(self) -> Publisher: ...
-
-    @property
-    def schemas(self) -> SchemaRegistry: ...
-
-    @property
-    def stillness(self) -> FileFreeze: ...
-
-    @property
-    def topic_commands(self) -> TopicCommands: ...
-
-    @property
-    def topics(self) -> RunningTopics: ...
-
-    @property
-    def trace_search(self) -> TraceSearch: ...
-
-    @property
-    def traces(self) -> MessageTraces: ...
-
-    @property
-    def tracing(self) -> TraceExport: ...
-
-    @property
-    def transactions(self) -> TransactionService: ...
 
     def fsync_rounds(self) -> int: ...
 

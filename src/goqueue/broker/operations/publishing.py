@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from goqueue.broker.operations.caller import Caller
@@ -21,26 +22,25 @@ from goqueue.model.sequences import SEQUENCES
 from goqueue.wire.batch import FrameRun
 
 
+@dataclass(slots=True)
 class AppendedBatch:
     """A batch that is written and may not be durable yet."""
 
-    __slots__ = (
-        "_appended", "_count", "_number", "_topic", "duplicates", "first_offset", "incarnation", "may_be_delayed"
-    )  # fmt: skip
+    _appended: Appended
+    _count: int
+    _topic: Topic
+    _number: int
+    incarnation: int
+    """Which start of the broker knows the batch's transaction; 0 without one."""
+    first_offset: int = field(init=False)
+    """Where those of its messages that are no duplicates begin."""
+    duplicates: Mapping[int, FirstOne] = field(init=False)
+    """By their index in the batch: messages that were not stored again, and where they are."""
+    may_be_delayed: bool = field(init=False)
+    """Whether there may be any due times."""
 
-    def __init__(self, appended: Appended, count: int, topic: Topic, number: int, incarnation: int) -> None:
-        self._appended = appended
-        self._count = count
-        self._topic = topic
-        self._number = number
-        self.first_offset = appended.first
-        """Where those of its messages that are no duplicates begin."""
-        self.duplicates: Mapping[int, FirstOne] = appended.duplicates
-        """By their index in the batch: messages that were not stored again, and where they are."""
-        self.incarnation = incarnation
-        """Which start of the broker knows the batch's transaction; 0 without one."""
-        self.may_be_delayed = appended.may_be_delayed
-        """Whether there may be any due times."""
+    def __post_init__(self) -> None:
+        self.first_offset, _, self.duplicates, self.may_be_delayed = self._appended
 
     async def durable(self) -> None:
         """Return when the batch is as durable as its topic promises; raise if it never will be."""

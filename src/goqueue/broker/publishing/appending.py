@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -46,21 +46,15 @@ class Appended(NamedTuple):
         return FirstOne(partition, self.first + place - sum(each < place for each in self.duplicates))
 
 
+@dataclass(eq=False, repr=False)
 class Appender:
-    def __init__(
-        self,
-        refusals: SchemaRejects,
-        check_producer: Callable[[int, int], None],
-        max_producers: int,
-        clock: Clock,
-    ) -> None:
-        """``check_producer`` raises for an id that nobody has, and for an epoch that is over."""
-        self._refusals = refusals
-        self._check_producer = check_producer
-        self._max_producers = max_producers
-        self._clock = clock
-        self.known_batches = 0
-        """Batches that were sent again, and answered with where they are."""
+    _refusals: SchemaRejects
+    _check_producer: Callable[[int, int], None]
+    """Raises for an id that nobody has, and for an epoch that is over."""
+    _max_producers: int
+    _clock: Clock
+    known_batches: int = field(default=0, init=False)
+    """Batches that were sent again, and answered with where they are."""
 
     def append(
         self,

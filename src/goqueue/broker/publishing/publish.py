@@ -67,25 +67,17 @@ class _Share:
     has_id: set[str] = field(default_factory=set)
 
 
+@dataclass(eq=False, repr=False)
 class Publisher:
     """Stateless but for the round robin that each topic keeps."""
 
-    def __init__(
-        self,
-        guard: DiskGuard,
-        clock: Clock,
-        delays: DelayTimers,
-        refusals: SchemaRejects,
-        appender: Appender,
-        publish_seconds: Histogram,
-    ) -> None:
-        self._guard = guard
-        self._clock = clock
-        self._delays = delays
-        self._refusals = refusals
-        self._appender = appender
-        self._publish_seconds = publish_seconds
-        """From the append of a message to its acknowledgement."""
+    _guard: DiskGuard
+    _clock: Clock
+    _delays: DelayTimers
+    _refusals: SchemaRejects
+    _appender: Appender
+    _publish_seconds: Histogram
+    """From the append of a message to its acknowledgement."""
 
     async def publish(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,25 +27,16 @@ _SEGMENT_BYTES = 8 << 20
 """Journals are trimmed by whole segments, so these are small whatever topics have."""
 
 
+@dataclass(eq=False, repr=False)
 class Journals:
-    def __init__(
-        self,
-        folder: DataFolder,
-        open_files: OpenFiles,
-        durability: Durability,
-        checkpoints: Checkpoints,
-        config: Config,
-        clock: Clock,
-        stillness: FileFreeze,
-    ) -> None:
-        self._folder = folder
-        self._open_files = open_files
-        self._durability = durability
-        self._checkpoints = checkpoints
-        self._config = config
-        self._clock = clock
-        self._stillness = stillness
-        self._open: dict[str, Journal[Any]] = {}
+    _folder: DataFolder
+    _open_files: OpenFiles
+    _durability: Durability
+    _checkpoints: Checkpoints
+    _config: Config
+    _clock: Clock
+    _stillness: FileFreeze
+    _open: dict[str, Journal[Any]] = field(default_factory=dict, init=False)
 
     def open(self, kind: JournalKind[Machine]) -> Journal[Machine]:
         """A journal with its state."""

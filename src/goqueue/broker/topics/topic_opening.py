@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from typing import Any
 
 from goqueue.broker.delays.firing import Firing
@@ -31,27 +32,20 @@ _PROGRESS_EVERY_S = 2.0
 _OPEN_AT_A_STRETCH = 50
 
 
+@dataclass(eq=False, repr=False)
 class TopicOpener:
-    def __init__(
-        self,
-        folder: DataFolder,
-        journals: Journals,
-        durability: Durability,
-        checkpoints: Checkpoints,
-        firing: Firing,
-        notes: EventRecorder,
-        config: Config,
-        clock: Clock,
-    ) -> None:
-        self.folder = folder
-        self._journals = journals
-        self._durability = durability
-        self._checkpoints = checkpoints
-        self._firing = firing
-        self._notes = notes
-        self.config = config
-        self.clock = clock
-        self._dedup_room = Room(config.limits.max_dedup_ids)
+    folder: DataFolder
+    _journals: Journals
+    _durability: Durability
+    _checkpoints: Checkpoints
+    _firing: Firing
+    _notes: EventRecorder
+    config: Config
+    clock: Clock
+    _dedup_room: Room = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._dedup_room = Room(self.config.limits.max_dedup_ids)
 
     async def open_all(self, records: Collection[TopicRecord], topics: RunningTopics) -> None:
         """A start: it may take long, so it tells how far it is."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from goqueue.broker.runtime.journal import Journal
 from goqueue.broker.runtime.time_slices import TimeSlice
@@ -40,21 +40,14 @@ class ManyCommitted:
     """A later one of its series was committed since: what was committed under this one is not known any more."""
 
 
+@dataclass(eq=False, repr=False)
 class CommitKeys:
-    def __init__(
-        self,
-        journal: Journal[Transactions],
-        opened: OpenTransactions,
-        ending: CommitAbort,
-        config: TransactionsConfig,
-        clock: Clock,
-    ) -> None:
-        self._journal = journal
-        self._opened = opened
-        self._ending = ending
-        self._config = config
-        self._clock = clock
-        self._under_way: dict[str, asyncio.Task[None]] = {}
+    _journal: Journal[Transactions]
+    _opened: OpenTransactions
+    _ending: CommitAbort
+    _config: TransactionsConfig
+    _clock: Clock
+    _under_way: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
 
     # Committing
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from goqueue.broker.runtime.checkpoints import Checkpoints
@@ -124,30 +124,21 @@ class Backup:
         self.end(RequestTimeout(f"the backup was given up: nothing of it was taken for {STALL_S:g} s"))
 
 
+@dataclass(eq=False, repr=False)
 class Backups:
     """One at a time."""
 
-    def __init__(
-        self,
-        files: Files,
-        folder: DataFolder,
-        recoverables: Callable[[], Iterable[Recoverable]],
-        checkpoints: Checkpoints,
-        stillness: FileFreeze,
-        clock: Clock,
-        node_id: str,
-    ) -> None:
-        self._files = files
-        self._folder = folder
-        self._recoverables = recoverables
-        self._checkpoints = checkpoints
-        self._stillness = stillness
-        self._clock = clock
-        self._node_id = node_id
-        self._current: Backup | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._preparing: asyncio.Task[None] | None = None
-        self._stopping = False
+    _files: Files
+    _folder: DataFolder
+    _recoverables: Callable[[], Iterable[Recoverable]]
+    _checkpoints: Checkpoints
+    _stillness: FileFreeze
+    _clock: Clock
+    _node_id: str
+    _current: Backup | None = field(default=None, init=False)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _preparing: asyncio.Task[None] | None = field(default=None, init=False)
+    _stopping: bool = field(default=False, init=False)
 
     async def begin(self) -> Backup:
         """When this returns, the instant is over; everything that was acknowledged before this call is in it."""

@@ -34,15 +34,12 @@ class PurgedPartition:
 class Host(Protocol):
     """What purging needs of a broker."""
 
+    groups: GroupService
+    producer_files: ProducerFiles
+
     def topic(self, name: str) -> Topic: ...
 
     def recoverables(self) -> Iterable[Recoverable]: ...
-
-    @property
-    def groups(self) -> GroupService: ...
-
-    @property
-    def producer_files(self) -> ProducerFiles: ...
 
 
 async def purge(

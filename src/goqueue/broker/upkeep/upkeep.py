@@ -26,20 +26,15 @@ log = get_logger(__name__)
 class Keeper(Protocol):
     """What upkeep needs of a broker."""
 
+    delays: Delays
+    producer_files: ProducerFiles
+    transactions: TransactionService
+
     def running_topics(self) -> Iterable[Topic]: ...
 
     def recoverables(self) -> Iterable[Recoverable]: ...
 
     async def snapshot_if_due(self) -> None: ...
-
-    @property
-    def delays(self) -> Delays: ...
-
-    @property
-    def producer_files(self) -> ProducerFiles: ...
-
-    @property
-    def transactions(self) -> TransactionService: ...
 
 
 class Upkeep:
