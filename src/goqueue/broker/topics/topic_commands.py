@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 import msgspec
@@ -24,62 +25,49 @@ from goqueue.storage.files.disk_errors import told
 log = get_logger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class TopicCommands:
-    def __init__(
-        self,
-        topics: RunningTopics,
-        catalog: Journal[Catalog],
-        opener: TopicOpener,
-        stillness: FileFreeze,
-        check_room: Callable[[], None],
-        randomness: Randomness,
-        on_created: Callable[[Topic], None],
-        on_deleted: Callable[[Topic], None],
-    ) -> None:
-        self._topics = topics
-        self._catalog = catalog
-        self._opener = opener
-        self._folder = opener.folder
-        self._stillness = stillness
-        self._check_room = check_room
-        self._config = opener.config
-        self._clock = opener.clock
-        self._randomness = randomness
-        self._on_created = on_created
-        self._on_deleted = on_deleted
+    _topics: RunningTopics
+    _catalog: Journal[Catalog]
+    _opener: TopicOpener
+    _stillness: FileFreeze
+    _check_room: Callable[[], None]
+    _randomness: Randomness
+    _on_created: Callable[[Topic], None]
+    _on_deleted: Callable[[Topic], None]
 
     async def tidy_folders(self) -> None:
         """Remove folders of deleted topics; set aside those that nobody knows, unless they are empty."""
         state = self._catalog.machine.state
-        for topic_id, folder in self._folder.topic_folders().items():
+        for topic_id, folder in self._opener.folder.topic_folders().items():
             if topic_id in state.topics:
                 continue
-            if topic_id not in state.deleted and self._folder.has_messages(folder):
+            if topic_id not in state.deleted and self._opener.folder.has_messages(folder):
                 log.error("a folder belongs to no topic and is set aside", folder=folder.name, moved_to="orphans")
-                self._folder.set_aside(folder)
+                self._opener.folder.set_aside(folder)
             else:
-                self._folder.remove_topic(folder)
+                self._opener.folder.remove_topic(folder)
         for topic_id in list(state.deleted):
             await self._forget_deleted(topic_id)
 
     async def create(self, name: str, raw_settings: dict[str, object]) -> Topic:
         self._check_room()
         overrides = parse_topic_settings(raw_settings)
-        partitions = overrides.pop("partitions", self._config.topic.partitions)
+        partitions = overrides.pop("partitions", self._opener.config.topic.partitions)
         topic_id = TopicId(UUID(bytes=self._randomness.random_bytes(16), version=4).hex)
-        record = TopicRecord(topic_id, check_topic_name(name), partitions, self._clock.now_ns(), overrides)
-        limits = self._config.limits
+        record = TopicRecord(topic_id, check_topic_name(name), partitions, self._opener.clock.now_ns(), overrides)
+        limits = self._opener.config.limits
 
         def decide(catalog: Catalog) -> list[CatalogEvent]:
             return catalog.decide_create(record, limits.max_topics, limits.max_total_partitions)
 
         # Looked at before any folder is made, and again when it is: another create may come in between.
         await self._catalog.submit(lambda catalog: decide(catalog)[:0])
-        folder = self._folder.topic_folder(name, topic_id)
+        folder = self._opener.folder.topic_folder(name, topic_id)
         # Everything that can fail comes before the event: a topic that exists is one that works.
         topic = None
         try:
-            await asyncio.to_thread(self._folder.create_partitions, folder, partitions)
+            await asyncio.to_thread(self._opener.folder.create_partitions, folder, partitions)
             topic = await self._opener.open(record)
             # A backup has the event and the topic, or neither: it is known in the step in which this block ends.
             async with self._stillness.changing():
@@ -87,7 +75,7 @@ class TopicCommands:
         except BaseException as error:
             if topic is not None:
                 self._opener.close(topic)
-            await asyncio.to_thread(self._folder.files.remove_tree, folder)
+            await asyncio.to_thread(self._opener.folder.files.remove_tree, folder)
             if isinstance(error, OSError):
                 raise told(error, f"making the folders of topic {name!r}") from error
             raise
@@ -116,9 +104,9 @@ class TopicCommands:
         self._topics.remove(topic)
         self._opener.close(topic)
         self._on_deleted(topic)
-        folder = self._folder.topic_folder(name, topic_id)
+        folder = self._opener.folder.topic_folder(name, topic_id)
         async with self._stillness.changing():
-            await asyncio.to_thread(self._folder.remove_topic, folder)
+            await asyncio.to_thread(self._opener.folder.remove_topic, folder)
         await self._forget_deleted(topic_id)
         log.info("topic deleted", topic=name)
 

@@ -62,27 +62,20 @@ class Known(NamedTuple):
     messages: int
 
 
+@dataclass(eq=False, repr=False)
 class CommitAbort:
-    def __init__(
-        self,
-        journal: Journal[Transactions],
-        opened: OpenTransactions,
-        completion: TransactionCompletion,
-        groups: GroupService,
-        config: TransactionsConfig,
-        clock: Clock,
-        timers: TimerService,
-        incarnation: int,
-    ) -> None:
-        self._journal = journal
-        self._opened = opened
-        self._completion = completion
-        self._groups = groups
-        self._config = config
-        self._clock = clock
-        self._incarnation = incarnation
-        self.timeouts = TransactionTimeouts(opened, clock, timers, self._time_out)
-        self.tally = TransactionCounters()
+    _journal: Journal[Transactions]
+    _opened: OpenTransactions
+    _completion: TransactionCompletion
+    _groups: GroupService
+    _config: TransactionsConfig
+    _clock: Clock
+    _timers: TimerService
+    _incarnation: int
+    tally: TransactionCounters = field(default_factory=TransactionCounters, init=False)
+
+    def __post_init__(self) -> None:
+        self.timeouts = TransactionTimeouts(self._opened, self._clock, self._timers, self._time_out)
 
     # Prepare
 
