@@ -38,16 +38,15 @@ def check_derived(
     producers.recover(files, point, now_ns)
     _check_delays(report, files, log, point, producers, is_measure=is_measure)
     if not files.exists(producers.path):
-        what = _useless(producers.path, log) if had_producers else "is missing"
+        what = f"the file of producers {_useless(producers.path, log) if had_producers else 'is missing'}"
         if is_measure and not _tells_producers(log, point):
             meaning = (
                 f"what producers did cannot be found again in the log, which {_reach(log)}: a retry of what they sent "
                 "may be stored twice"
             )
-            report.findings.append(_lost(producers.path, f"the file of producers {what}", meaning))
+            report.findings.append(_lost(producers.path, what, meaning))
         elif had_producers:
-            meaning = "who published what is found in the log again"
-            report.findings.append(_wrong(producers.path, f"the file of producers {what}", meaning))
+            report.findings.append(_wrong(producers.path, what, "who published what is found in the log again"))
         return
     if not is_measure or log.options.compacted or log.cleaned_to:
         # Compaction takes away what the file was made from.
@@ -75,16 +74,15 @@ def _check_delays(
     if had_delays:
         delays.recover(files, point)
     if not files.exists(delays.path):
-        what = _useless(delays.path, log) if had_delays else "is missing"
+        what = f"the file of delayed messages {_useless(delays.path, log) if had_delays else 'is missing'}"
         if is_measure and not _tells_delays(log, point):
             meaning = (
                 f"which of the messages below offset {log.start_offset} still wait cannot be found in the log again: "
                 "one that was delivered may come once more"
             )
-            report.findings.append(_lost(delays.path, f"the file of delayed messages {what}", meaning))
+            report.findings.append(_lost(delays.path, what, meaning))
         elif had_delays:
-            meaning = "which messages wait is found in the log again"
-            report.findings.append(_wrong(delays.path, f"the file of delayed messages {what}", meaning))
+            report.findings.append(_wrong(delays.path, what, "which messages wait is found in the log again"))
         return
     if not is_measure:
         return

@@ -32,7 +32,6 @@ from goqueue.storage.reader.reader_files import DISK, read_whole
 
 _SEPARATOR = "~"
 _MOST_NAMED = 20
-_JOURNAL = LogOptions()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from goqueue.broker.runtime.journal import Journal
-from goqueue.broker.runtime.journal_kinds import KINDS, JournalKind
+from goqueue.broker.runtime.journal_kinds import CATALOG, KINDS, JournalKind
+from goqueue.coordination.catalog import Catalog
 from goqueue.model.errors import CorruptData
+from goqueue.model.names import INTERNAL_PREFIX
 from goqueue.storage.checkup.checkup_log import as_started
 from goqueue.storage.checkup.findings import Finding, PartitionReport, Repair, Severity, as_note
 from goqueue.storage.files.checkpoint import RecoveryPoint
@@ -19,6 +22,7 @@ from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.reader.reader_files import read_whole
 from goqueue.storage.reader.scratch import ScratchFiles
 
+_METADATA_LOG = f"logs/{CATALOG.name}/0"
 _OPTIONS = LogOptions()
 _RESTORE = "Restore the data folder from a backup: a broker does not start without it."
 
@@ -53,6 +57,25 @@ def check_journal(
         for each in report.findings
     ]
     return machine
+
+
+def known_logs(root: Path, points: Mapping[str, RecoveryPoint]) -> set[str]:
+    """Which logs a stopped broker's folder must have, as ``logs/{folder}/{partition}``. Nothing in it is changed."""
+    report = PartitionReport(CATALOG.name, 0, root / _METADATA_LOG)
+    catalog: Catalog | None = check_journal(
+        report, snapshot_path(root, CATALOG.name, 0), points.get(_METADATA_LOG), time.time_ns
+    )
+    if catalog is None:
+        # It cannot be read. A copy of what is left is worth having, if nothing is missing that the points tell of.
+        return {_METADATA_LOG, *points}
+    # Points may be older than the last deletion of a topic; the broker's own logs are never deleted.
+    own = {path for path in points if path.startswith(f"logs/{INTERNAL_PREFIX}")}
+    topics = {
+        f"logs/{each.name}~{topic_id}/{number}"
+        for topic_id, each in catalog.state.topics.items()
+        for number in range(each.partitions)
+    }
+    return {_METADATA_LOG} | own | topics
 
 
 class _Unusable(Exception):

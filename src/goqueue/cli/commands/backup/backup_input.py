@@ -116,7 +116,7 @@ def from_folder(data: Path) -> Iterator[Source]:
     """A backup of a folder that no broker uses; it is locked while it is read."""
     import platform
 
-    from goqueue.broker.checkup.known_logs import known_logs
+    from goqueue.broker.checkup.journal_checkup import known_logs
     from goqueue.storage.backup.backup_folder import check_logs, data_format, recovery_points, stopped
     from goqueue.storage.backup.backup_writer import archive
     from goqueue.storage.files.files import OsFiles
