@@ -11,7 +11,7 @@ from goqueue.broker.partitions.read import (
     Bounds,
     FramesRead,
     MessagesRead,
-    note_damage_in,
+    find_damaged_frames,
     read_frames,
     read_messages,
     start_of,
@@ -80,7 +80,7 @@ class ReadingOperations(ResourceOperations):
         if found.run is not None:
             source.note_read(len(found.run), len(found.run.frames))
             if verify:
-                note_damage_in(source, found.run)
+                find_damaged_frames(source, found.run, found.run.columns())
         return found
 
     @operation("messages.find_offset", Resource.TOPIC)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from goqueue.broker.partitions.frame_validation import find_damaged_frames
 from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.partitions.read import find_damaged_frames
 from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.wire.batch import FrameRun
 from goqueue.wire.frame import Flag, read_whole

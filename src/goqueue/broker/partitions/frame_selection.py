@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from goqueue.broker.partitions.frame_validation import find_damaged_frames
 from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.partitions.read import find_damaged_frames
 from goqueue.model.runs import Runs, offsets_in, pairs
 from goqueue.wire.batch import FrameRun, join_runs, select_frames
 

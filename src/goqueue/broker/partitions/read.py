@@ -10,7 +10,7 @@ import numpy as np
 
 from goqueue.broker.partitions.partition import Partition
 from goqueue.model.message import Message
-from goqueue.wire.batch import FrameRun, damaged_places, keep_frames
+from goqueue.wire.batch import Columns, FrameRun, damaged_places, keep_frames
 from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import INVISIBLE
 from goqueue.wire.producer_frames import aborted_among
@@ -123,7 +123,7 @@ async def read_messages(partition: Partition, offset: int, bounds: Bounds) -> Me
         offset, wait_ms = found.next_offset, 0
         more, damaged = await decoded(found.run)
         if damaged:
-            left_out += _offsets_of(found.run, damaged)
+            left_out += found.run.columns()["offset"][damaged].tolist()
             partition.note_damage(left_out)
         messages += more
         left_bytes -= len(found.run.frames)
@@ -152,16 +152,13 @@ async def decoded(run: FrameRun) -> tuple[list[Message], list[int]]:
     return messages, damaged
 
 
-def note_damage_in(partition: Partition, run: FrameRun) -> None:
-    """Look at every checksum of what was read."""
-    damaged = damaged_places(run, run.columns())
+def find_damaged_frames(partition: Partition, run: FrameRun, columns: Columns) -> set[int]:
+    """Frames that fail their checksum; the partition knows of them from now on. Their offsets are right: a log knows
+    them by position."""
+    damaged = damaged_places(run, columns)
     if damaged:
-        partition.note_damage(_offsets_of(run, damaged))
-
-
-def _offsets_of(run: FrameRun, places: list[int]) -> list[int]:
-    found: list[int] = run.columns()["offset"][places].tolist()
-    return found
+        partition.note_damage(columns["offset"][damaged].tolist())
+    return set(damaged)
 
 
 async def wait_for_any(places: list[tuple[Partition, int]], wait_ms: int, *, uncommitted: bool = False) -> bool:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from goqueue.broker.partitions.frame_validation import find_damaged_frames
 from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.partitions.read import find_damaged_frames
 from goqueue.delivery.expiry import expired_indexes
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.selection import Candidates

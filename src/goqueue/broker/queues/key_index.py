@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from goqueue.broker.partitions.frame_validation import find_damaged_frames
 from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.partitions.read import find_damaged_frames
 from goqueue.broker.queues.deliverable_frames import keys_of
 from goqueue.delivery.key_order import KeyOrder, lane_key
 from goqueue.delivery.key_recovery import recover_keys

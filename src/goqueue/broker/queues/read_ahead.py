@@ -12,8 +12,8 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from goqueue.broker.partitions.frame_validation import find_damaged_frames
 from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.partitions.read import find_damaged_frames
 from goqueue.model.bounded_cache import BoundedCache
 from goqueue.wire.batch import FrameRun
 from goqueue.wire.internal_headers import FOR_GROUP, TTL
