@@ -143,7 +143,7 @@ class Health:
         if is_full:
             told = f"{free} free, less than storage.min_free_bytes ({least}): publishing is refused until there is room"
             return Check("fail", f"{told}; {room}", took_ns)
-        if not disk.free_bytes or self._found_no_room_lately():
+        if not disk.free_bytes or self._open_files.found_no_room_lately(self._broker.clock.now_ns()):
             return Check(
                 "fail", f"writing finds no room on the disk, with {free} free: a quota, perhaps; {room}", took_ns
             )
@@ -151,9 +151,6 @@ class Health:
             told = f"{free} free; publishing will be refused below storage.min_free_bytes ({least})"
             return Check("warn", f"{told}; {room}", took_ns)
         return Check(took_ns=took_ns)
-
-    def _found_no_room_lately(self) -> bool:
-        return self._open_files.found_no_room_lately(self._broker.clock.now_ns())
 
     def _fsync(self) -> Check:
         began_ns = self._commits.round_began_ns
@@ -171,9 +168,7 @@ class Health:
         return Check("fail", f"{told}, then restart the broker", took_ns, needs_restart=True)
 
     def _shutdown(self) -> Check:
-        if not self._broker.is_stopping:
-            return Check()
-        return Check("fail", "the broker is stopping and takes nothing new")
+        return Check("fail", "the broker is stopping and takes nothing new") if self._broker.is_stopping else Check()
 
     def _event_loop(self, delay_ns: int) -> Check:
         if delay_ns <= LATE_LOOP_NS:

@@ -56,12 +56,13 @@ class AppendedBatch:
 
     def due_times(self) -> list[int]:
         """When each message is due, 0 for one that is not delayed; empty if none is. To be asked right after."""
-        count, partitions, number, first = self._count, self._topic.partitions, self._number, self.first_offset
+        partitions, number, first = self._topic.partitions, self._number, self.first_offset
         if not self.duplicates:
-            found = partitions[number].delays.due_times(range(first, first + count))
+            due = partitions[number].delays.due
+            found = [due(offset) or 0 for offset in range(first, first + self._count)]
         else:
-            places = (self._appended.place_of(at, number) for at in range(count))
-            found = [partitions[at].delays.due_times((offset,))[0] for at, offset in places]
+            places = (self._appended.place_of(at, number) for at in range(self._count))
+            found = [partitions[at].delays.due(offset) or 0 for at, offset in places]
         return found if any(found) else []
 
 

@@ -15,7 +15,7 @@ time a start reads on from where the file ends.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -123,10 +123,6 @@ class PartitionDelays:
             found = (each.due(offset) for each in self._held.values())
             return next((due_ns for due_ns in found if due_ns is not None), None)
         return due_ns
-
-    def due_times(self, offsets: Iterable[int]) -> list[int]:
-        """When the messages at these offsets are due; 0 for those that do not wait."""
-        return [self.due(offset) or 0 for offset in offsets]
 
     def added(self, offsets: NDArray[np.int64], dues: NDArray[np.int64]) -> None:
         if len(offsets) == 1:

@@ -78,7 +78,8 @@ class Journal(Generic[Machine]):
         self._snapshot_at = 0
         self._grown_bytes = 0
         """By how much the log has grown since the last snapshot began."""
-        self._taken_back = False
+        self.is_taken_back = False
+        """Whether the disk has failed: then the state is what is durable, and stays so."""
         self._vouched_end = vouched_end
         self._forget_point = forget_point
         self.is_loaded = False
@@ -134,27 +135,19 @@ class Journal(Generic[Machine]):
         for event in events:
             self.machine.apply(event)
 
-    @property
-    def is_taken_back(self) -> bool:
-        """Whether the disk has failed: then the state is what is durable, and stays so."""
-        return self._taken_back
-
     async def settled(self) -> None:
         """Return when the state is durable; if it cannot become so, go back to what is."""
         try:
             await self._durability.reached(self.log, self.log.end_offset)
         except StorageFailed:
-            if not self._taken_back:
+            if not self.is_taken_back:
                 # Once: many may be waiting, and the log takes nothing any more.
-                self._taken_back = True
-                self._take_back()
+                self.is_taken_back = True
+                try:
+                    self._load(self._durability.end(self.log))
+                except EventsMissing as missing:
+                    raise corrupt(self.log, missing.offset) from None
             raise
-
-    def _take_back(self) -> None:
-        try:
-            self._load(self._durability.end(self.log))
-        except EventsMissing as missing:
-            raise corrupt(self.log, missing.offset) from None
 
     async def snapshot(self) -> None:
         """Write the state down, so that the log below it is not needed any more."""

@@ -26,7 +26,7 @@ from goqueue.model.errors import GoQueueError, InvalidRequest, Overloaded, Topic
 from goqueue.model.fields import shown
 from goqueue.model.message import Message
 from goqueue.observe import trace_event as kinds
-from goqueue.observe.trace import GroupStanding, Place, Status, Step, Trace
+from goqueue.observe.trace import GroupStanding, Place, Step, Trace
 from goqueue.observe.trace_event import TraceEvent, covers, split_place
 from goqueue.observe.trace_files import Budget, Wanted
 from goqueue.observe.trace_grouping import of_the_latest
@@ -39,13 +39,10 @@ MOST_OF_A_TRACE = 100
 """How many messages of one trace are told of."""
 _MOST_WAITING = 20
 """Searches that wait for others. Each may read a lot, and takes time from the event loop."""
-_READ_BYTES = 1 << 20
-_OFFSETS_END = 1 << 62
 _DEAD_LETTER_BYTES = 32 << 20
 """How much is looked through for a dead letter that no event tells of."""
 _MOST_HELD = 100_000
 """Events of one message, or of one question about a producer's trace, that are held in memory."""
-_WORST_FIRST: list[Status] = ["error", "pending", "completed"]
 
 
 class MessageTraces:
