@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,7 +51,7 @@ class AppendedBatch:
 
     def forget(self) -> None:
         """No one waits for the batch: why it could not be made durable is only logged where that was found."""
-        self._appended.acknowledged.add_done_callback(_retrieve)
+        self._appended.acknowledged.add_done_callback(lambda each: each.cancelled() or each.exception())
 
     def due_times(self) -> list[int]:
         """When each message is due, 0 for one that is not delayed; empty if none is. To be asked right after."""
@@ -131,8 +130,3 @@ class PublishingOperations(ResourceOperations):
     ) -> Appended:
         """Write a batch without waiting; ``refused`` is what ``validate_frames`` has found in it just before."""
         return self._host.publisher.append_frames(self._host.topics.find(topic), partition, run, refused, transaction)
-
-
-def _retrieve(acknowledged: asyncio.Future[None]) -> None:
-    if not acknowledged.cancelled():
-        acknowledged.exception()

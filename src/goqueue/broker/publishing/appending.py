@@ -90,7 +90,7 @@ class Appender:
         if len(ids) > len(duplicates):
             topic.dedup.check_room(len(ids) - len(duplicates))
         if refused.reasons and refused.target is not None:
-            first, acknowledged = self._append_with_letters(topic, number, batch, refused)
+            first, acknowledged = self._refusals.append(topic, number, batch, refused, self._clock.now_ns())
         else:
             partition = topic.partitions[number]
             first = partition.append(batch, in_transaction=transaction is not None)
@@ -158,15 +158,8 @@ class Appender:
     ) -> asyncio.Future[None]:
         """When a batch counts that is stored already."""
         if refused.reasons and refused.target is not None:
-            return self._refusals.again(topic, number, _frames(batch), first, refused, self._clock.now_ns())
+            return self._refusals.again(topic, number, batch, first, refused, self._clock.now_ns())
         return self._acknowledged(topic, number, first + len(batch), transaction)
-
-    def _append_with_letters(
-        self, topic: Topic, number: int, batch: CheckedBatch, refused: Refused
-    ) -> tuple[int, asyncio.Future[None]]:
-        frames = _frames(batch)
-        now_ns = self._clock.now_ns()
-        return self._refusals.append(topic, number, frames, batch.max_timestamp_ns, refused, now_ns, batch.producer)
 
     # Dedup ids
 
@@ -207,12 +200,6 @@ def _without(batch: CheckedBatch, refused: Refused, duplicates: Mapping[int, Fir
     reasons = {at: refused.reasons[place] for at, place in enumerate(kept) if place in refused.reasons}
     made = CheckedBatch(frames, run.positions, batch.max_timestamp_ns, lanes_in(frames, run.positions))
     return made, replace(refused, reasons=reasons)
-
-
-def _frames(batch: CheckedBatch) -> list[bytes]:
-    run = FrameRun(memoryview(batch.frames), batch.positions)
-    starts, ends = run.positions.tolist(), run.ends().tolist()
-    return [bytes(run.frames[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 
 def _done() -> asyncio.Future[None]:

@@ -27,10 +27,9 @@ from goqueue.model.logging import get_logger
 from goqueue.model.message import Message
 from goqueue.model.units import format_instant_ns
 from goqueue.wire import internal_headers as system
-from goqueue.wire.batch import MAX_BATCH_BYTES, FrameRun, check_layout, join_frames
+from goqueue.wire.batch import MAX_BATCH_BYTES, CheckedBatch, FrameRun, check_layout, join_frames
 from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import Flag, encode_frame, encode_headers, encode_message
-from goqueue.wire.internal_headers import ProducerStamp
 from goqueue.wire.producer_frames import stamp_of, with_stamp
 from goqueue.wire.trace_context import TRACEPARENT, TRACESTATE, trace_id_of, traceparent_in
 
@@ -99,14 +98,7 @@ class SchemaRejects:
         return refused
 
     def append(
-        self,
-        topic: Topic,
-        number: int,
-        frames: list[bytes],
-        max_timestamp_ns: int,
-        refused: Refused,
-        now_ns: int,
-        producer: ProducerStamp | None = None,
+        self, topic: Topic, number: int, batch: CheckedBatch, refused: Refused, now_ns: int
     ) -> tuple[int, asyncio.Future[None]]:
         """Append a batch of which some are dead letters; its first offset, and when all of it counts."""
         partition, target, reasons = topic.partitions[number], refused.target, refused.reasons
@@ -114,20 +106,22 @@ class SchemaRejects:
         failure = target.partitions[number % len(target.partitions)].log.failure
         if failure is not None and not target.closed:
             raise StorageFailed(f"the dead letters in {target.name!r} take no more writes: {failure}")
-        kept = [_stand_in(frame, max_timestamp_ns) if place in reasons else frame for place, frame in enumerate(frames)]
-        batch = replace_batch(join_frames(kept, max_timestamp_ns), producer=producer)
-        first = partition.append(batch)
+        frames, latest_ns = _frames(batch), batch.max_timestamp_ns
+        kept = [_stand_in(frame, latest_ns) if place in reasons else frame for place, frame in enumerate(frames)]
+        first = partition.append(replace_batch(join_frames(kept, latest_ns), producer=batch.producer))
         return first, self._begin(_DeadLetterWrite(topic, number, target, first, frames, reasons, now_ns))
 
     def again(
-        self, topic: Topic, number: int, frames: list[bytes], first: int, refused: Refused, now_ns: int
+        self, topic: Topic, number: int, batch: CheckedBatch, first: int, refused: Refused, now_ns: int
     ) -> asyncio.Future[None]:
         """Of a batch that is stored and comes again: its letters may not be. Rather twice than not at all."""
         before = self._burials.peek((topic.partitions[number], first))
         if before is not None and (not before.done() or (not before.cancelled() and before.exception() is None)):
             return asyncio.shield(before)
         assert refused.target is not None
-        return self._begin(_DeadLetterWrite(topic, number, refused.target, first, frames, refused.reasons, now_ns))
+        return self._begin(
+            _DeadLetterWrite(topic, number, refused.target, first, _frames(batch), refused.reasons, now_ns)
+        )
 
     def _begin(self, burial: _DeadLetterWrite) -> asyncio.Future[None]:
         partition = burial.topic.partitions[burial.number]
@@ -228,6 +222,12 @@ def _looked_at(done: asyncio.Future[None]) -> asyncio.Future[None]:
     """Nobody waits for it any more if what comes after it fails first."""
     done.add_done_callback(lambda each: each.cancelled() or each.exception())
     return done
+
+
+def _frames(batch: CheckedBatch) -> list[bytes]:
+    run = FrameRun(memoryview(batch.frames), batch.positions)
+    starts, ends = run.positions.tolist(), run.ends().tolist()
+    return [bytes(run.frames[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 
 def _message(frame: bytes) -> Message:
