@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from goqueue.client.admin.groups import (
         DeadLetter,
         GroupInfo,
+        GroupLane,
+        GroupLanes,
         GroupMember,
         GroupPartition,
+        PartitionLane,
+        PartitionLanes,
         PeekedMessage,
         RedriveReport,
         ReliabilityStats,
     )
-    from goqueue.client.admin.lanes import GroupLane, GroupLanes, PartitionLane, PartitionLanes
     from goqueue.client.admin.transactions import CommittedKey, TransactionInfo, TransactionPartition, TransactionStats
     from goqueue.client.async_client import AsyncClient
     from goqueue.client.connection.config import ClientConfig, ConsumerConfig, ProducerConfig
@@ -78,8 +81,8 @@ _PLACES = {
     "DelayedMessage": "client.admin.delays",
     "GoQueueError": "model.errors",
     "GroupInfo": "client.admin.groups",
-    "GroupLane": "client.admin.lanes",
-    "GroupLanes": "client.admin.lanes",
+    "GroupLane": "client.admin.groups",
+    "GroupLanes": "client.admin.groups",
     "GroupMember": "client.admin.groups",
     "GroupPartition": "client.admin.groups",
     "JsonDeserializer": "client.schemas.json_serializers",
@@ -88,8 +91,8 @@ _PLACES = {
     "NewMessage": "model.publishing",
     "Outgoing": "client.messages.outgoing_message",
     "PartitionInfo": "client.connection.topics",
-    "PartitionLane": "client.admin.lanes",
-    "PartitionLanes": "client.admin.lanes",
+    "PartitionLane": "client.admin.groups",
+    "PartitionLanes": "client.admin.groups",
     "PeekedMessage": "client.admin.groups",
     "Priority": "model.message",
     "Producer": "client.sync_producer",

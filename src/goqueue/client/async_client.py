@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any, Unpack
 
 from goqueue.client.admin.administration import GroupAdministration, to_group_settings
-from goqueue.client.admin.delay_administration import DelayAdministration
-from goqueue.client.admin.transaction_administration import TransactionAdministration
+from goqueue.client.admin.delays import DelayAdministration
+from goqueue.client.admin.transactions import TransactionAdministration
 from goqueue.client.connection.config import DEFAULT_ADDRESS, ClientConfig, ConsumerConfig, ProducerConfig
 from goqueue.client.connection.connection import NotConnected
 from goqueue.client.connection.directory import Attempt, Directory

@@ -10,6 +10,7 @@ from typing import Any, Unpack
 from goqueue.client.admin.groups import (
     DeadLetter,
     GroupInfo,
+    PartitionLanes,
     PeekedMessage,
     RedriveReport,
     ReliabilityStats,
@@ -18,9 +19,9 @@ from goqueue.client.admin.groups import (
     to_filter,
     to_group_info,
     to_offsets,
+    to_partition_lanes,
     to_peeked,
 )
-from goqueue.client.admin.lanes import PartitionLanes, to_partition_lanes
 from goqueue.client.connection.directory import Directory, items_of
 from goqueue.client.connection.instants import Span
 from goqueue.client.connection.structs import struct_of

@@ -1,20 +1,25 @@
-"""Delayed messages and their statistics, as returned by the client."""
+"""Administration of delayed messages: what the client returns about them, and its methods."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from goqueue.client.admin.groups import decode_single
+from goqueue.client.connection.directory import Directory, items_of
 from goqueue.client.connection.instants import Instant, Span, from_nanoseconds, instant_ns, span_ns
+from goqueue.client.connection.structs import struct_of
 from goqueue.client.consumer.reader import unpacked
-from goqueue.model.errors import InvalidRequest
+from goqueue.model.errors import DelayedNotFound, InvalidRequest
 from goqueue.model.message import NO_HEADERS, Headers
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.trace_context import trace_id_of
 
+_MESSAGES_PER_PAGE = 100
 _NS_PER_MS = 1_000_000
 _MAX_MS = (1 << 64) - 1
 _MAX_NS = (1 << 63) - 1
@@ -77,7 +82,7 @@ class DelayStats(msgspec.Struct, frozen=True):
         return None if self.next_due_ns is None else from_nanoseconds(self.next_due_ns)
 
 
-def to_delayed(delayed: pb.DelayedMessage) -> DelayedMessage:
+def _to_delayed(delayed: pb.DelayedMessage) -> DelayedMessage:
     position = (delayed.topic, delayed.partition, delayed.offset, delayed.deliver_at_ns)
     if not delayed.message:
         return DelayedMessage(*position, 0, None, None, NO_HEADERS, delayed.priority, damaged=True)
@@ -86,7 +91,7 @@ def to_delayed(delayed: pb.DelayedMessage) -> DelayedMessage:
     return DelayedMessage(*position, message.timestamp_ns, message.key, value, message.headers, message.priority)
 
 
-def to_reschedule(
+def _to_reschedule(
     topic: str, partition: int, offset: int, delay: Span | None, deliver_at: Instant | None
 ) -> pb.RescheduleDelayedRequest:
     request = pb.RescheduleDelayedRequest(topic=topic, partition=partition, offset=offset)
@@ -98,3 +103,66 @@ def to_reschedule(
     if deliver_at is not None:
         request.deliver_at_ns = min(_MAX_NS, max(0, instant_ns("deliver_at", deliver_at)))
     return request
+
+
+class DelayAdministration:
+    """Methods of the client for delayed messages, which are identified by the offset at which they were stored."""
+
+    _directory: Directory
+
+    def delayed(self, topic: str) -> AsyncGenerator[DelayedMessage, None]:
+        """Pending delayed messages of a topic, the next due first. Changes during the listing may or may not be
+        included."""
+        return items_of(self._delayed_pages(topic))
+
+    async def _delayed_pages(self, topic: str) -> AsyncGenerator[list[DelayedMessage], None]:
+        request = pb.ListDelayedRequest(topic=topic, limit=_MESSAGES_PER_PAGE)
+        is_last = False
+        while not is_last:
+            found = await self._directory.query("delays", "ListDelayed", request)
+            page = []
+            for each in found.messages:
+                if each.message:
+                    page.append(_to_delayed(each))
+                    continue
+                # Left out of the response because it would have been too large.
+                with suppress(DelayedNotFound):
+                    page.append(await self.get_delayed(topic, each.partition, each.offset))
+            yield page
+            request.after, is_last = found.next, not found.next
+
+    async def get_delayed(self, topic: str, partition: int, offset: int) -> DelayedMessage:
+        """One pending message. ``DelayedNotFound`` if it was delivered, cancelled or never delayed."""
+        request = _build_request(lambda: pb.GetDelayedRequest(topic=topic, partition=partition, offset=offset))
+        return _to_delayed(await self._directory.query("delays", "GetDelayed", request))
+
+    async def cancel_delayed(self, topic: str, partition: int, offset: int) -> None:
+        """Cancel a delayed message: it is never delivered. ``DelayedNotFound`` if none is pending there.
+
+        If the connection breaks before the answer, the request is sent again. If the first one had been carried out,
+        this also raises ``DelayedNotFound``: a cancelled message cannot be told from a delivered one.
+        """
+        request = _build_request(lambda: pb.CancelDelayedRequest(topic=topic, partition=partition, offset=offset))
+        await self._directory.command("delays", "CancelDelayed", request)
+
+    async def reschedule_delayed(
+        self, topic: str, partition: int, offset: int, *, delay: Span | None = None, deliver_at: Instant | None = None
+    ) -> DelayedMessage:
+        """Change the delivery time, earlier or later: a ``delay`` from now, or an instant.
+
+        A time in the past means now. ``DelayedNotFound`` if none is pending there.
+        """
+        request = _build_request(lambda: _to_reschedule(topic, partition, offset, delay, deliver_at))
+        return _to_delayed(await self._directory.command("delays", "RescheduleDelayed", request))
+
+    async def delay_stats(self) -> DelayStats:
+        """Counters of delayed messages of all topics."""
+        return struct_of(DelayStats, await self._directory.query("delays", "DelayStats", pb.DelayStatsRequest()))
+
+
+def _build_request(make: Callable[[], Any]) -> Any:
+    """Build a request from numbers given by the user."""
+    try:
+        return make()
+    except (TypeError, ValueError) as error:
+        raise InvalidRequest(f"a partition and an offset are whole numbers from 0 on: {error}") from None
