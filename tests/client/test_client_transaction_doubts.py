@@ -277,7 +277,7 @@ async def begins_again(broker: BrokerProcess, nobodys: ProducerIdentity) -> None
             tx = await producer.begin()
             if fails_at == "commit":
                 await tx.send_many(topic, [b"never"])
-            tx._contents.identity = producer._transactional._session._identity = nobodys
+            tx._contents.identity = producer._session._identity = nobodys
             if fails_at == "send":
                 with pytest.raises(ProducerFenced):
                     await (await tx.send(topic, b"never"))

@@ -318,7 +318,7 @@ async def test_a_producer_that_the_broker_does_not_know_any_more_begins_again(
     broker: BrokerProcess, topic: str
 ) -> None:
     async with broker.async_client() as client, client.producer() as producer:
-        producer._transactional._session._identity = ProducerIdentity(1 << 40, 0)
+        producer._session._identity = ProducerIdentity(1 << 40, 0)
         with pytest.raises(TransactionAborted, match="never given"):
             async with producer.transaction() as tx:
                 await tx.send(topic, b"lost")

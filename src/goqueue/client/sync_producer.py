@@ -4,25 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from goqueue.client.connection.loop_thread import BlockingFace, LoopThread, blocking
 from goqueue.client.consumer.reader import Record
 from goqueue.client.messages.outgoing_message import SendOptions, Sent
-from goqueue.client.producer.producer import AsyncProducer
-from goqueue.client.producer.send_futures import SyncSendFuture
+from goqueue.client.producer.producer import AsyncProducer, TransactionBlock
 from goqueue.client.producer.send_input import ThreadInput
 from goqueue.client.producer.sender import AsyncSender
 from goqueue.client.producer.transaction import AsyncTransaction
-from goqueue.client.producer.transaction_block import TransactionBlock
 
 if TYPE_CHECKING:
     from goqueue.client.sync_consumer import Consumer
 
 
 SenderInside = TypeVar("SenderInside", bound=AsyncSender)
+
+
+class _SendFuture(concurrent.futures.Future[Sent]):
+    """Logs a failure that is never read: that counts as read once the result or a callback was asked for."""
+
+    log_failure: Callable[[BaseException], None] | None = None
+    _was_read = False
+
+    def result(self, timeout: float | None = None) -> Sent:
+        self._was_read = True
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._was_read = True
+        return super().exception(timeout)
+
+    def add_done_callback(self, fn: Callable[[concurrent.futures.Future[Sent]], Any]) -> None:
+        self._was_read = True
+        super().add_done_callback(fn)
+
+    def __del__(self) -> None:
+        if self._was_read or self.log_failure is None or not self.done() or self.cancelled():
+            return
+        error = super().exception(0)
+        if error is not None:
+            self.log_failure(error)
 
 
 class Sender(BlockingFace[SenderInside]):
@@ -40,7 +64,7 @@ class Sender(BlockingFace[SenderInside]):
 
     async def _send(self, topic: str, value: Any, options: SendOptions) -> concurrent.futures.Future[Sent]:
         sent = await self._inner.send(topic, value, **options)
-        future = SyncSendFuture()
+        future = _SendFuture()
         sent.add_done_callback(lambda done: _copy_outcome(done, future))
         return future
 
@@ -129,7 +153,7 @@ def _begun(block: TransactionBlock, thread: LoopThread) -> Transaction:
         raise
 
 
-def _copy_outcome(done: asyncio.Future[Sent], future: SyncSendFuture) -> None:
+def _copy_outcome(done: asyncio.Future[Sent], future: _SendFuture) -> None:
     if not future.set_running_or_notify_cancel():
         return
     error = done.exception()

@@ -82,7 +82,7 @@ class DelayStats(msgspec.Struct, frozen=True):
         return None if self.next_due_ns is None else from_nanoseconds(self.next_due_ns)
 
 
-def _to_delayed(delayed: pb.DelayedMessage) -> DelayedMessage:
+def to_delayed(delayed: pb.DelayedMessage) -> DelayedMessage:
     position = (delayed.topic, delayed.partition, delayed.offset, delayed.deliver_at_ns)
     if not delayed.message:
         return DelayedMessage(*position, 0, None, None, NO_HEADERS, delayed.priority, damaged=True)
@@ -91,7 +91,7 @@ def _to_delayed(delayed: pb.DelayedMessage) -> DelayedMessage:
     return DelayedMessage(*position, message.timestamp_ns, message.key, value, message.headers, message.priority)
 
 
-def _to_reschedule(
+def to_reschedule(
     topic: str, partition: int, offset: int, delay: Span | None, deliver_at: Instant | None
 ) -> pb.RescheduleDelayedRequest:
     request = pb.RescheduleDelayedRequest(topic=topic, partition=partition, offset=offset)
@@ -123,7 +123,7 @@ class DelayAdministration:
             page = []
             for each in found.messages:
                 if each.message:
-                    page.append(_to_delayed(each))
+                    page.append(to_delayed(each))
                     continue
                 # Left out of the response because it would have been too large.
                 with suppress(DelayedNotFound):
@@ -134,7 +134,7 @@ class DelayAdministration:
     async def get_delayed(self, topic: str, partition: int, offset: int) -> DelayedMessage:
         """One pending message. ``DelayedNotFound`` if it was delivered, cancelled or never delayed."""
         request = _build_request(lambda: pb.GetDelayedRequest(topic=topic, partition=partition, offset=offset))
-        return _to_delayed(await self._directory.query("delays", "GetDelayed", request))
+        return to_delayed(await self._directory.query("delays", "GetDelayed", request))
 
     async def cancel_delayed(self, topic: str, partition: int, offset: int) -> None:
         """Cancel a delayed message: it is never delivered. ``DelayedNotFound`` if none is pending there.
@@ -152,8 +152,8 @@ class DelayAdministration:
 
         A time in the past means now. ``DelayedNotFound`` if none is pending there.
         """
-        request = _build_request(lambda: _to_reschedule(topic, partition, offset, delay, deliver_at))
-        return _to_delayed(await self._directory.command("delays", "RescheduleDelayed", request))
+        request = _build_request(lambda: to_reschedule(topic, partition, offset, delay, deliver_at))
+        return to_delayed(await self._directory.command("delays", "RescheduleDelayed", request))
 
     async def delay_stats(self) -> DelayStats:
         """Counters of delayed messages of all topics."""

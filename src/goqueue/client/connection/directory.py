@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from goqueue.client.connection.backoff import Backoff
 from goqueue.client.connection.config import ClientConfig
-from goqueue.client.connection.connection import Connection, NotConnected, to_exception
+from goqueue.client.connection.connection import CallOutcome, Connection, NotConnected, to_exception
 from goqueue.client.connection.wrong_port import with_right_port
 from goqueue.model.errors import (
     BrokerUnavailable,
@@ -100,21 +100,22 @@ class Directory:
         loop = asyncio.get_running_loop()
         backoff = self.backoff()
         deadline = loop.time() + self.config.connect_timeout_ms / 1_000
-        maybe_done = False
+        outcome = CallOutcome()
         while True:
             addresses = list(self._addresses)
             for index, address in enumerate(addresses):
                 remaining = len(addresses) - index
                 share_ms = max(1, int((deadline - loop.time()) * 1_000 / remaining))
                 try:
-                    return await operation(Attempt(self.connection(address), share_ms, remaining == 1, maybe_done))
+                    attempt = Attempt(self.connection(address), share_ms, remaining == 1, outcome.maybe_done)
+                    return await operation(attempt)
                 except WrongPort:
                     # A retry does not help, and the broker logs each attempt.
                     raise await with_right_port(address) from None
                 except (BrokerUnavailable, ShuttingDown, Overloaded) as error:
                     last: GoQueueError = error
                     self._last_error = error
-                    maybe_done |= isinstance(error, BrokerUnavailable) and not isinstance(error, NotConnected)
+                    outcome.ended(error)
                     # The next operation begins with another broker.
                     self._addresses.remove(address)
                     self._addresses.append(address)

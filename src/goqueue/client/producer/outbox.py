@@ -16,7 +16,6 @@ from goqueue.client.messages.tracing import current_trace
 from goqueue.client.producer.accumulator import PartitionQueue
 from goqueue.client.producer.pending_batches import PendingBatch, Stored
 from goqueue.client.producer.send_buffer import SendBuffer
-from goqueue.client.producer.send_futures import SendFuture
 from goqueue.client.producer.sequences import Sequence
 from goqueue.model.errors import BrokerUnavailable, GoQueueError
 from goqueue.model.logging import get_logger
@@ -30,6 +29,20 @@ from goqueue.wire.routing import partition_of
 log = get_logger(__name__)
 
 _ACKS = {"none": pb.ACKS_NONE, "leader": pb.ACKS_LEADER, "all": pb.ACKS_ALL}
+
+
+class _SendFuture(asyncio.Future[Sent]):
+    """Calls ``log_failure`` for a failure that is never read, instead of asyncio's log message with a traceback."""
+
+    log_failure: Callable[[BaseException], None] | None = None
+
+    def __del__(self) -> None:
+        if not self._log_traceback:
+            return
+        self._log_traceback = False
+        error = self.exception()
+        if self.log_failure is not None and error is not None:
+            self.log_failure(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +113,7 @@ class Outbox:
         message, trace = with_trace_headers(encoder.with_key_bytes(message), self.trace())
         frame, lane = encoder.encode(message, self.flags, leave_room=self.is_numbered)
         number = self.route(topic, message, await self.partitions(topic))
-        future = SendFuture(loop=asyncio.get_running_loop())
+        future = _SendFuture(loop=asyncio.get_running_loop())
 
         def settle(done: asyncio.Future[Stored]) -> None:
             error = done.exception()

@@ -1,13 +1,14 @@
-"""The asynchronous producer: single messages, and transactions."""
+"""The asynchronous producer: single messages, and transactions, one at a time."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import secrets
+from collections.abc import Awaitable, Callable
 
 from goqueue.client.connection.config import ProducerConfig
 from goqueue.client.connection.directory import Directory
+from goqueue.client.connection.instants import Span
 from goqueue.client.messages.outgoing_message import Encoder
 from goqueue.client.messages.serializers import Serializer, to_bytes
 from goqueue.client.producer.outbox import Outbox, OutboxTerms
@@ -16,12 +17,100 @@ from goqueue.client.producer.send_buffer import SendBuffer
 from goqueue.client.producer.sender import AsyncSender
 from goqueue.client.producer.sequences import PartitionSequence, ProducerIds
 from goqueue.client.producer.transaction import AsyncTransaction
-from goqueue.client.producer.transaction_block import TransactionBlock
-from goqueue.client.producer.transactional import Transactional
-from goqueue.model.errors import ClientClosed, InvalidRequest
+from goqueue.client.producer.transaction_contents import TransactionContents
+from goqueue.model.errors import ClientClosed, GoQueueError, InvalidRequest, TransactionConflict
+from goqueue.wire.proto import goqueue_pb2 as pb
 
-if TYPE_CHECKING:
-    from goqueue.client.connection.instants import Span
+
+class TransactionBlock:
+    """``async with``: begins, and commits or aborts at the end. A transaction ended inside the block is left alone.
+
+    If a commit is cancelled, an abort is attempted; the broker refuses it if the transaction is committed.
+    """
+
+    def __init__(self, begin: Callable[[], Awaitable[AsyncTransaction]]) -> None:
+        self._begin = begin
+        self._transaction: AsyncTransaction | None = None
+
+    async def __aenter__(self) -> AsyncTransaction:
+        self._transaction = await self._begin()
+        return self._transaction
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        transaction = self._transaction
+        if transaction is None:
+            return
+        try:
+            if error is None and transaction.is_open:
+                await transaction.commit()
+        except BaseException as failure:
+            await self._call_off_after(failure)
+            raise
+        if error is not None:
+            await self._call_off_after(error)
+
+    async def _call_off_after(self, error: BaseException) -> None:
+        """A transaction in doubt, because the broker did not answer, is left so that ``commit`` can be repeated."""
+        if self._transaction is not None and (self._transaction.is_open or not isinstance(error, GoQueueError)):
+            await self._transaction.call_off(f"{type(error).__name__}: {error}")
+
+    async def call_off(self) -> None:
+        """Abort a transaction whose caller was interrupted before it received the object."""
+        if self._transaction is not None:
+            await self._transaction.call_off()
+
+
+class _Transactions:
+    """The open transaction of a producer, and those that may still be open at the broker."""
+
+    def __init__(self, session: ProducerSession) -> None:
+        self._session = session
+        self.open: AsyncTransaction | None = None
+        self._in_doubt: set[AsyncTransaction] = set()
+        self._is_closed = False
+        self._begin_lock = asyncio.Lock()
+
+    async def begin(self, for_key: str = "") -> AsyncTransaction:
+        if not self._session.name:
+            # With a transactional id the broker ends them when the producer is initialized again.
+            await self._call_off_doubtful()
+        async with self._begin_lock:
+            if self._session.fenced is not None:
+                raise self._session.fenced
+            if self.open is not None:
+                raise TransactionConflict(
+                    f"the producer has transaction {self.open.id} open; end it first, or use another producer"
+                )
+            identity = await self._session.identity()
+            if self._is_closed:
+                raise ClientClosed("the producer is closed")
+            # The broker learns of it with the first operation in it.
+            made_id = f"{identity.producer_id}-{identity.epoch}-{secrets.token_hex(8)}"
+            begin = pb.Begin(timeout_ms=self._session.timeout_ms, for_key=for_key)
+            contents = TransactionContents(made_id, identity, begin)
+            self.open = AsyncTransaction(self._session, contents, self._ended)
+            return self.open
+
+    def _ended(self, transaction: AsyncTransaction, in_doubt: bool) -> None:
+        if self.open is transaction:
+            self.open = None
+        if in_doubt:
+            self._in_doubt.add(transaction)
+        else:
+            self._in_doubt.discard(transaction)
+
+    async def close(self) -> None:
+        """Abort transactions that are open or in doubt; one that is being ended may finish."""
+        self._is_closed = True
+        if self.open is not None:
+            await self.open.call_off()
+        await self._call_off_doubtful()
+
+    async def _call_off_doubtful(self) -> None:
+        """A best effort, so that no reader waits for their remains at the broker."""
+        left, self._in_doubt = self._in_doubt, set()
+        for each in left:
+            await each.call_off()
 
 
 class AsyncProducer(AsyncSender):
@@ -44,7 +133,8 @@ class AsyncProducer(AsyncSender):
         encoder = Encoder(serializer, directory.config.max_message_bytes, key_serializer)
         terms = OutboxTerms(directory, config, encoder, self._buffer)
         self._outbox = Outbox(terms, self._sequence, self._check_open)
-        self._transactional = Transactional(ProducerSession(terms, transactional_id, transaction_timeout))
+        self._session = ProducerSession(terms, transactional_id, transaction_timeout)
+        self._transactions = _Transactions(self._session)
         self._closing: asyncio.Task[None] | None = None
         self._on_closed = on_closed
 
@@ -52,8 +142,8 @@ class AsyncProducer(AsyncSender):
         """With a transactional id it takes the id over at once: an open transaction of its predecessor holds up
         readers."""
         self._check_open()
-        if self._transactional.name:
-            await self._transactional.take_over()
+        if self._session.name:
+            await self._session.identity()
             self._check_open()
         return self
 
@@ -71,7 +161,7 @@ class AsyncProducer(AsyncSender):
         return sum(outbox.unsettled_messages for outbox in self._outboxes())
 
     def _outboxes(self) -> list[Outbox]:
-        transaction = self._transactional.open
+        transaction = self._transactions.open
         return [self._outbox] if transaction is None else [self._outbox, transaction._outbox]
 
     # Transactions
@@ -89,7 +179,7 @@ class AsyncProducer(AsyncSender):
         transactions have been committed under that key.
         """
         self._check_open()
-        return await self._transactional.begin(for_key)
+        return await self._transactions.begin(for_key)
 
     # Flush and close
 
@@ -111,7 +201,7 @@ class AsyncProducer(AsyncSender):
     async def _close(self) -> None:
         try:
             async with asyncio.timeout(self._config.delivery_timeout_ms / 1_000):
-                await asyncio.gather(self._transactional.close(), self._outbox.flush())
+                await asyncio.gather(self._transactions.close(), self._outbox.flush())
         except TimeoutError:
             pass
         finally:
@@ -129,8 +219,8 @@ class AsyncProducer(AsyncSender):
 
     def _check_sending(self) -> None:
         self._check_open()
-        if self._transactional.name:
+        if self._session.name:
             raise InvalidRequest(
-                f"the producer has the transactional id {self._transactional.name!r} and sends in transactions only: "
+                f"the producer has the transactional id {self._session.name!r} and sends in transactions only: "
                 "begin one, and send through it"
             )

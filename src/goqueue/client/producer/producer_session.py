@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from goqueue.client.connection.call_outcome import CallOutcome
+from goqueue.client.connection.connection import CallOutcome
 from goqueue.client.connection.directory import Attempt
 from goqueue.client.connection.instants import Span, span_ns
 from goqueue.client.producer.outbox import OutboxTerms

@@ -45,7 +45,4 @@ class AsyncSender:
 
     async def _send_input(self, topic: str, messages: SendInput) -> list[Sent]:
         self._check_sending()
-        return await self._send_many(topic, messages)
-
-    async def _send_many(self, topic: str, messages: SendInput) -> list[Sent]:
         return await send_many(self._outbox, topic, messages)

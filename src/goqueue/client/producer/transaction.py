@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Literal, NoReturn
 
-from goqueue.client.connection.call_outcome import CallOutcome
+from goqueue.client.connection.connection import CallOutcome
 from goqueue.client.consumer.consumer import AsyncConsumer
 from goqueue.client.consumer.delivery import Received
 from goqueue.client.consumer.reader import Record
@@ -16,7 +16,6 @@ from goqueue.client.producer.outbox import Outbox, TransactionHooks
 from goqueue.client.producer.pending_batches import Stored
 from goqueue.client.producer.producer_session import ProducerSession
 from goqueue.client.producer.send_input import SendInput
-from goqueue.client.producer.send_many import send_many
 from goqueue.client.producer.sender import AsyncSender
 from goqueue.client.producer.sequences import ProducerIdentity
 from goqueue.client.producer.transaction_acks import add_each, take_messages
@@ -134,9 +133,10 @@ class AsyncTransaction(AsyncSender):
         finally:
             self._work.end()
 
-    async def _send_many(self, topic: str, messages: SendInput) -> list[Sent]:
+    async def _send_input(self, topic: str, messages: SendInput) -> list[Sent]:
+        self._check_sending()
         with self._work:
-            return await send_many(self._outbox, topic, messages)
+            return await super()._send_input(topic, messages)
 
     async def send_frames(self, topic: str, partition: int, run: FrameRun) -> None:
         """Send frames encoded by the caller: of one partition, flagged as transactional, and fitting one batch with a

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from goqueue.client.connection.call_outcome import CallOutcome
+from goqueue.client.connection.connection import CallOutcome
 from goqueue.client.connection.directory import Directory
 from goqueue.client.consumer.delivery import Received, claims_of
 from goqueue.client.consumer.leases import Lease
