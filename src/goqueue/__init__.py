@@ -47,8 +47,14 @@ if TYPE_CHECKING:
     from goqueue.client.schemas.avro_serializers import AvroDeserializer, AvroSerializer
     from goqueue.client.schemas.json_serializers import JsonDeserializer, JsonSerializer
     from goqueue.client.schemas.protobuf_serializers import ProtobufDeserializer, ProtobufSerializer
-    from goqueue.client.schemas.schemas import AsyncSchemas, Schema, SchemaProblem, SchemaReference, SchemaVersion
-    from goqueue.client.schemas.sync_schemas import Schemas
+    from goqueue.client.schemas.schemas import (
+        AsyncSchemas,
+        Schema,
+        SchemaProblem,
+        SchemaReference,
+        Schemas,
+        SchemaVersion,
+    )
     from goqueue.client.sync import Client
     from goqueue.client.sync_consumer import Consumer
     from goqueue.client.sync_producer import Producer, Transaction
@@ -111,7 +117,7 @@ _PLACES = {
     "SchemaProblem": "client.schemas.schemas",
     "SchemaReference": "client.schemas.schemas",
     "SchemaVersion": "client.schemas.schemas",
-    "Schemas": "client.schemas.sync_schemas",
+    "Schemas": "client.schemas.schemas",
     "Sent": "client.messages.outgoing_message",
     "TopicInfo": "client.connection.topics",
     "TopicPartition": "client.consumer.stream_source",

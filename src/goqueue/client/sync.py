@@ -19,7 +19,7 @@ from goqueue.client.consumer.reader import Batch, Isolation, Record, Start
 from goqueue.client.consumer.worker import Handler, check_concurrency
 from goqueue.client.keywords import ClientOptions, WorkerOptions
 from goqueue.client.messages.serializers import Deserializer
-from goqueue.client.schemas.sync_schemas import Schemas
+from goqueue.client.schemas.schemas import Schemas
 from goqueue.client.sync_consumer import Consumer, in_thread
 from goqueue.client.sync_producer import Producer
 

@@ -10,18 +10,19 @@ import fastavro
 from fastavro.validation import ValidationError, validate
 
 from goqueue.client.messages.serializers import Deserializer, Serializer
-from goqueue.client.schemas.avro_bounds import MAX_VALUE_DEPTH, is_too_deep_to_encode, needs_bounds_check
 from goqueue.client.schemas.schema_deserializer import SchemaDeserializer
 from goqueue.client.schemas.schema_serializer import SchemaSerializer, WhichSchema
-from goqueue.client.schemas.schemas import AsyncSchemas, Schema, SchemaGiven
-from goqueue.client.schemas.sync_schemas import Schemas
+from goqueue.client.schemas.schemas import AsyncSchemas, Schema, SchemaGiven, Schemas
 from goqueue.model.errors import GoQueueError, InvalidMessage, InvalidSchema
 from goqueue.model.fields import shown
 from goqueue.schemas.avro.avro_schema import AvroSchema
+from goqueue.schemas.avro.avro_types import Array, AvroType, Map, Record, Union, takes_no_bytes
 from goqueue.schemas.avro.avro_walk import first_problem
 from goqueue.schemas.base import ParsedSchema, SchemaKind
 from goqueue.wire.registry_framing import HEADER_BYTES, encode_schema_id
 
+_MAX_VALUE_DEPTH = 500
+"""Largest nesting depth of records in a value."""
 _SHOWN_REASONS = 5
 _BYTES: tuple[object, ...] = ("bytes", {"type": "bytes"})
 """The schema is plain bytes. Such values have no length prefix, as with other registries' clients."""
@@ -52,13 +53,13 @@ class AvroSerializer(SchemaSerializer):
     def _build(self, subject: str, schema: Schema, parsed: ParsedSchema) -> Serializer:
         assert isinstance(parsed, AvroSchema)
         header, compiled, write = encode_schema_id(schema.id), _compile(parsed), fastavro.schemaless_writer
-        is_strict, checks_bounds = self._validate, needs_bounds_check(parsed.root)
+        is_strict, checks_bounds = self._validate, _needs_bounds_check(parsed.root)
 
         def serialize(value: Any) -> bytes:
-            if checks_bounds and is_too_deep_to_encode(value):
+            if checks_bounds and _is_too_deep_to_encode(value):
                 raise InvalidMessage(
                     f"the value is too deep for schema {schema.id} of subject {subject[:300]!r}: dicts and lists may "
-                    f"lie in one another up to {MAX_VALUE_DEPTH} deep"
+                    f"lie in one another up to {_MAX_VALUE_DEPTH} deep"
                 )
             out = BytesIO()
             out.write(header)
@@ -87,9 +88,6 @@ class AvroDeserializer(SchemaDeserializer):
 
     _kind: SchemaKind = "AVRO"
 
-    def __init__(self, schemas: AsyncSchemas | Schemas, reader_schema: SchemaGiven | None = None) -> None:
-        super().__init__(schemas, reader_schema)
-
     def _build(self, schema: Schema, parsed: ParsedSchema, reader: ParsedSchema | None) -> Deserializer:
         assert isinstance(parsed, AvroSchema)
         assert reader is None or isinstance(reader, AvroSchema)
@@ -98,7 +96,7 @@ class AvroDeserializer(SchemaDeserializer):
         if written in _BYTES and (reader is None or wanted in _BYTES):
             return lambda value: value[HEADER_BYTES:]
         root, read = parsed.root, fastavro.schemaless_reader
-        checks_bounds = needs_bounds_check(root)
+        checks_bounds = _needs_bounds_check(root)
 
         def decode_error(value: bytes, error: Exception | None) -> InvalidMessage:
             problem = first_problem(root, value[HEADER_BYTES:])
@@ -111,7 +109,7 @@ class AvroDeserializer(SchemaDeserializer):
             return InvalidMessage(f"the value cannot be read with schema {schema.id}: {problem or error}")
 
         def deserialize(value: bytes) -> Any:
-            if checks_bounds and (problem := first_problem(root, value[HEADER_BYTES:], MAX_VALUE_DEPTH)):
+            if checks_bounds and (problem := first_problem(root, value[HEADER_BYTES:], _MAX_VALUE_DEPTH)):
                 raise InvalidMessage(f"the value cannot be read with schema {schema.id}: {problem}")
             source = BytesIO(value)
             source.seek(HEADER_BYTES)
@@ -157,3 +155,43 @@ def _kind_text(schema: Any) -> str:
     if isinstance(schema, dict):
         return " ".join(str(schema[key]) for key in ("type", "name") if isinstance(schema.get(key), str))
     return str(schema)[:100]
+
+
+def _needs_bounds_check(root: AvroType) -> bool:
+    """Whether values of this schema could exhaust memory or the stack, so that they are walked before use.
+
+    A few bytes can stand for a huge value: an array of items that take no bytes, or deeply nested recursive types.
+    fastavro accepts any number of such items, and overflows its stack on deep nesting, which ends the process.
+    """
+    return _is_unbounded(root, set(), set())
+
+
+def _is_unbounded(avro_type: AvroType, enclosing: set[int], seen: set[int]) -> bool:
+    match avro_type:
+        case Array(items):
+            return takes_no_bytes(items) or _is_unbounded(items, enclosing, seen)
+        case Map(values):
+            return _is_unbounded(values, enclosing, seen)
+        case Union(branches):
+            return any(_is_unbounded(each, enclosing, seen) for each in branches)
+        case Record() if id(avro_type) in enclosing:
+            return True
+        case Record() if id(avro_type) not in seen:
+            seen.add(id(avro_type))
+            enclosing.add(id(avro_type))
+            found = any(_is_unbounded(each.type, enclosing, seen) for each in avro_type.fields)
+            enclosing.discard(id(avro_type))
+            return found
+    return False
+
+
+def _is_too_deep_to_encode(value: Any) -> bool:
+    """Whether dicts and lists of a value to be encoded are nested too deep."""
+    pending = [(value, 1)]
+    while pending:
+        part, depth = pending.pop()
+        inner = part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple) else ()
+        if depth > _MAX_VALUE_DEPTH and inner:
+            return True
+        pending += ((each, depth + 1) for each in inner if isinstance(each, dict | list | tuple))
+    return False

@@ -8,8 +8,7 @@ from typing import Any, Unpack
 from goqueue.client.messages.serializers import Deserializer, Serializer, from_json, to_json
 from goqueue.client.schemas.schema_deserializer import SchemaDeserializer
 from goqueue.client.schemas.schema_serializer import SchemaSerializer, WhichSchema
-from goqueue.client.schemas.schemas import AsyncSchemas, Schema, SchemaGiven
-from goqueue.client.schemas.sync_schemas import Schemas
+from goqueue.client.schemas.schemas import AsyncSchemas, Schema, SchemaGiven, Schemas
 from goqueue.model.errors import GoQueueError, InvalidMessage
 from goqueue.schemas.base import ParsedSchema, SchemaKind
 from goqueue.wire.registry_framing import HEADER_BYTES, encode_schema_id

@@ -13,8 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 from goqueue.client.messages.serializers import Deserializer, Serializer
 from goqueue.client.schemas.schema_deserializer import SchemaDeserializer
 from goqueue.client.schemas.schema_serializer import SchemaSerializer, WhichSchema
-from goqueue.client.schemas.schemas import AsyncSchemas, Schema, SchemaReference
-from goqueue.client.schemas.sync_schemas import Schemas
+from goqueue.client.schemas.schemas import AsyncSchemas, Schema, SchemaReference, Schemas
 from goqueue.model.errors import InvalidConfiguration, InvalidMessage, InvalidSchema
 from goqueue.schemas.base import ParsedSchema, SchemaKind
 from goqueue.schemas.protobuf.protobuf_builtins import builtin_files
@@ -52,9 +51,7 @@ class ProtobufSerializer(SchemaSerializer):
             if each.name in builtin_files():
                 continue
             schema = Schema(_schema_of(each).text, "PROTOBUF", await self._references(each))
-            register = self._schemas.register if self._choice.auto_register else self._schemas.find
-            version = (await register(each.name, schema, normalize=self._choice.normalize)).version
-            found.append(SchemaReference(each.name, each.name, version))
+            found.append(SchemaReference(each.name, each.name, (await self._identify(each.name, schema)).version))
         return tuple(found)
 
     def _build(self, subject: str, schema: Schema, parsed: ParsedSchema) -> Serializer:
@@ -84,7 +81,7 @@ class ProtobufDeserializer(SchemaDeserializer):
     _kind: SchemaKind = "PROTOBUF"
 
     def __init__(self, schemas: AsyncSchemas | Schemas, message_class: type[Message] | None = None) -> None:
-        super().__init__(schemas, None)
+        super().__init__(schemas)
         self._class = None if message_class is None else _checked(message_class)
 
     def _build(self, schema: Schema, parsed: ParsedSchema, reader: ParsedSchema | None) -> Deserializer:

@@ -15,10 +15,10 @@ from goqueue.client.schemas.schemas import (
     AsyncSchemas,
     Schema,
     SchemaGiven,
+    Schemas,
     build_in_thread_if_large,
     to_schema,
 )
-from goqueue.client.schemas.sync_schemas import Schemas
 from goqueue.model.bounded_cache import BoundedCache
 from goqueue.model.errors import ClientError, GoQueueError, InvalidSchema
 from goqueue.schemas.base import ParsedSchema, SchemaKind
@@ -35,7 +35,7 @@ class SchemaDeserializer(ABC):
 
     _kind: SchemaKind
 
-    def __init__(self, schemas: AsyncSchemas | Schemas, reader_schema: SchemaGiven | None) -> None:
+    def __init__(self, schemas: AsyncSchemas | Schemas, reader_schema: SchemaGiven | None = None) -> None:
         self._schemas, self._thread = registry_of(schemas)
         self._reader_schema = None if reader_schema is None else to_schema(reader_schema, self._kind)
         self._decoders: BoundedCache[bytes, Deserializer] = BoundedCache(SCHEMAS_KEPT)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from goqueue.client.connection.instants import Span
@@ -17,10 +16,11 @@ from goqueue.client.schemas.schemas import (
     AsyncSchemas,
     Schema,
     SchemaGiven,
+    Schemas,
+    SchemaVersion,
     build_in_thread_if_large,
     to_schema,
 )
-from goqueue.client.schemas.sync_schemas import Schemas
 from goqueue.model.errors import GoQueueError, InvalidConfiguration, InvalidSchema
 from goqueue.model.logging import get_logger
 from goqueue.schemas.base import ParsedSchema, SchemaKind
@@ -35,20 +35,6 @@ def registry_of(schemas: AsyncSchemas | Schemas) -> tuple[AsyncSchemas, LoopThre
     if isinstance(schemas, AsyncSchemas):
         return schemas, None
     raise InvalidConfiguration(f"schemas is {type(schemas).__name__}; give client.schemas")
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaChoice:
-    """The schema that values are written with."""
-
-    schema: Schema | None
-    """``None``: one from the registry, of this subject."""
-    subject: str | None
-    auto_register: bool
-    version: int | None
-    """``None`` without a schema: the latest."""
-    normalize: bool
-    latest_max_age_s: float
 
 
 class WhichSchema(TypedDict, total=False):
@@ -91,14 +77,9 @@ class SchemaSerializer(ABC):
             raise InvalidConfiguration(f"the schema is of kind {given.kind}; this needs one of kind {self._kind}")
         if (given is not None) + use_latest + (version is not None) != 1:
             raise InvalidConfiguration("say which schema: give either a schema, or use_latest=True, or a version")
-        self._choice = SchemaChoice(
-            given,
-            subject,
-            auto_register,
-            version,
-            normalize,
-            to_seconds(latest_max_age) if use_latest else float("inf"),
-        )
+        self._schema, self._subject, self._version = given, subject, version
+        self._auto_register, self._normalize = auto_register, normalize
+        self._latest_max_age_s = to_seconds(latest_max_age) if use_latest else float("inf")
         self._bound: ResponseCache[str, tuple[Serializer, float]] = ResponseCache(SCHEMAS_KEPT)
         self._schemas.follow(self._bound)
 
@@ -109,7 +90,7 @@ class SchemaSerializer(ABC):
 
     async def bind(self, topic: str, part: Part = "value") -> Serializer:
         """The serializer for the values, or the keys, of a topic."""
-        subject = self._choice.subject or f"{topic}-{part}"
+        subject = self._subject or f"{topic}-{part}"
         cached = self._bound.cached(subject)
         now = asyncio.get_running_loop().time()
         if cached is not None and cached[1] > now:
@@ -121,19 +102,19 @@ class SchemaSerializer(ABC):
     async def _refresh(self, subject: str, cached: Serializer, now: float) -> Serializer:
         """Look up the latest schema again."""
         # Concurrent callers use the previous schema until the lookup returns.
-        self._bound.put(subject, (cached, now + self._choice.latest_max_age_s))
+        self._bound.put(subject, (cached, now + self._latest_max_age_s))
         try:
             built = await self._bind(subject)
         except GoQueueError as error:
             log.warning(
                 "the latest schema is not known, going on with the one before", subject=subject, error=str(error)
             )
-            built = cached, asyncio.get_running_loop().time() + self._choice.latest_max_age_s
+            built = cached, asyncio.get_running_loop().time() + self._latest_max_age_s
         self._bound.put(subject, built)
         return built[0]
 
     async def _bind(self, subject: str) -> tuple[Serializer, float]:
-        until = asyncio.get_running_loop().time() + self._choice.latest_max_age_s
+        until = asyncio.get_running_loop().time() + self._latest_max_age_s
         schema = await self._resolve_schema(subject)
         if schema.kind != self._kind:
             raise InvalidSchema(
@@ -143,13 +124,14 @@ class SchemaSerializer(ABC):
         return await build_in_thread_if_large((schema,), self._build, subject, schema, parsed), until
 
     async def _resolve_schema(self, subject: str) -> Schema:
-        choice = self._choice
-        schema = await self._with_references(choice.schema) if choice.schema is not None else None
-        if schema is None:
-            return (await self._schemas.version(subject, choice.version or "latest")).schema
-        if choice.auto_register:
-            return (await self._schemas.register(subject, schema, normalize=choice.normalize)).schema
-        return (await self._schemas.find(subject, schema, normalize=choice.normalize)).schema
+        if self._schema is None:
+            return (await self._schemas.version(subject, self._version or "latest")).schema
+        return (await self._identify(subject, await self._with_references(self._schema))).schema
+
+    async def _identify(self, subject: str, schema: Schema) -> SchemaVersion:
+        """The schema as a version of the subject."""
+        ask = self._schemas.register if self._auto_register else self._schemas.find
+        return await ask(subject, schema, normalize=self._normalize)
 
     async def _with_references(self, schema: Schema) -> Schema:
         """The schema with its references."""

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from goqueue.client.connection.directory import Directory
+from goqueue.client.connection.loop_thread import BlockingFace, blocking
 from goqueue.client.connection.response_cache import ResponseCache
 from goqueue.model.errors import InvalidRequest, InvalidSchema
 from goqueue.schemas.base import MAX_DEPTH, ParsedSchema, SchemaKind
@@ -215,6 +216,20 @@ class AsyncSchemas:
     async def _close(self) -> None:
         for cache in (self._by_id, self._by_schema, self._parsed):
             await cache.close()
+
+
+class Schemas(BlockingFace[AsyncSchemas]):
+    """The registry: ``Client.schemas``; the methods of ``AsyncSchemas``, blocking."""
+
+    register = blocking(AsyncSchemas.register)
+    find = blocking(AsyncSchemas.find)
+    get = blocking(AsyncSchemas.get)
+    version = blocking(AsyncSchemas.version)
+    latest = blocking(AsyncSchemas.latest)
+    versions = blocking(AsyncSchemas.versions)
+    subjects = blocking(AsyncSchemas.subjects)
+    check = blocking(AsyncSchemas.check)
+    delete = blocking(AsyncSchemas.delete)
 
 
 async def build_in_thread_if_large(schemas: Iterable[Schema | None], make: Callable[..., Made], *given: Any) -> Made:

@@ -16,8 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from goqueue.client.messages.serializers import Deserializer
 from goqueue.client.schemas.schema_deserializer import SchemaDeserializer
-from goqueue.client.schemas.schemas import Schema
-from goqueue.client.schemas.sync_schemas import Schemas
+from goqueue.client.schemas.schemas import Schema, Schemas
 from goqueue.model.errors import ClientError, GoQueueError, InvalidMessage, InvalidSchema
 from goqueue.schemas.avro.avro_schema import AvroSchema
 from goqueue.schemas.avro.avro_walk import first_problem

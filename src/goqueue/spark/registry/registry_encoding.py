@@ -13,8 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 from goqueue.client.schemas.avro_serializers import AvroSerializer
 from goqueue.client.schemas.protobuf_serializers import ProtobufSerializer
 from goqueue.client.schemas.schema_serializer import registry_of
-from goqueue.client.schemas.schemas import Schema
-from goqueue.client.schemas.sync_schemas import Schemas
+from goqueue.client.schemas.schemas import Schema, Schemas
 from goqueue.model.errors import InvalidMessage, InvalidSchema
 from goqueue.schemas.avro.avro_schema import AvroSchema
 from goqueue.schemas.base import ParsedSchema
