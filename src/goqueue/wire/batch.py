@@ -257,15 +257,20 @@ def damaged_places(run: FrameRun, columns: Columns) -> list[int]:
     return [int(place) for place in np.flatnonzero(np.logical_or.reduce(faults))]
 
 
-def select_frames(run: FrameRun, places: list[int]) -> FrameRun:
-    """The frames at these indexes as a run of their own."""
+def select_frames(run: FrameRun, places: Sequence[int] | NDArray[np.int64]) -> FrameRun:
+    """The frames at these ascending indexes as a run of their own; adjacent frames are copied as one piece."""
     if len(places) == len(run):
         return run
-    starts, ends = run.positions.tolist(), run.ends().tolist()
-    if places and places[-1] - places[0] == len(places) - 1:
-        low, high = starts[places[0]], ends[places[-1]]
-        return FrameRun(run.frames[low:high], run.positions[places[0] : places[-1] + 1] - np.uint32(low))
-    return join_runs([FrameRun(run.frames[starts[place] : ends[place]], _ONE) for place in places])
+    if int(places[-1]) - int(places[0]) == len(places) - 1:
+        return run.part(int(places[0]), int(places[-1]) + 1)
+    at = np.asarray(places, np.int64)
+    starts, ends = run.positions[at].astype(np.int64), run.ends()[at].astype(np.int64)
+    breaks = np.flatnonzero(np.diff(at) != 1) + 1
+    firsts, lasts = starts[np.append(0, breaks)].tolist(), ends[np.append(breaks, len(at)) - 1].tolist()
+    frames = run.frames
+    joined = b"".join([frames[start:end] for start, end in zip(firsts, lasts, strict=True)])
+    lengths = ends - starts
+    return FrameRun(memoryview(joined), (np.cumsum(lengths) - lengths).astype(np.uint32))
 
 
 def keep_frames(run: FrameRun, keep: NDArray[np.bool_]) -> FrameRun:
@@ -283,17 +288,6 @@ def keep_frames(run: FrameRun, keep: NDArray[np.bool_]) -> FrameRun:
     joined = b"".join([frames[low:high] for low, high in zip(lows.tolist(), highs.tolist(), strict=True)])
     moved = np.repeat(lows - (np.cumsum(sizes) - sizes), ends - begins)
     return FrameRun(memoryview(joined), (run.positions[keep] - moved).astype(np.uint32))
-
-
-def gather_frames(run: FrameRun, places: NDArray[np.int64]) -> FrameRun:
-    """The frames at these indexes as a run of their own; adjacent frames are copied as one piece."""
-    starts, ends = run.positions[places].astype(np.int64), run.ends()[places].astype(np.int64)
-    breaks = np.flatnonzero(np.diff(places) != 1) + 1
-    firsts, lasts = starts[np.append(0, breaks)].tolist(), ends[np.append(breaks, len(places)) - 1].tolist()
-    frames = run.frames
-    joined = b"".join([frames[start:end] for start, end in zip(firsts, lasts, strict=True)])
-    lengths = ends - starts
-    return FrameRun(memoryview(joined), (np.cumsum(lengths) - lengths).astype(np.uint32))
 
 
 def join_runs(runs: list[FrameRun]) -> FrameRun:

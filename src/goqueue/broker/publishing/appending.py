@@ -20,7 +20,7 @@ from goqueue.broker.transactions.open_transactions import OpenTransaction
 from goqueue.model.clock import NANOS_PER_MS, Clock
 from goqueue.model.errors import DuplicateSequence, InvalidMessage, Overloaded
 from goqueue.model.message import HIDDEN
-from goqueue.wire.batch import CheckedBatch, FrameRun, gather_frames, lanes_in
+from goqueue.wire.batch import CheckedBatch, FrameRun, lanes_in, select_frames
 from goqueue.wire.internal_headers import DEDUP_ID, ProducerStamp
 
 _NO_DUPLICATES: Mapping[int, FirstOne] = {}
@@ -195,7 +195,7 @@ class Appender:
 def _without(batch: CheckedBatch, refused: Refused, duplicates: Mapping[int, FirstOne]) -> tuple[CheckedBatch, Refused]:
     """What is left of a batch, and of what does not fit in it."""
     kept = [place for place in range(len(batch)) if place not in duplicates]
-    run = gather_frames(FrameRun(memoryview(batch.frames), batch.positions), np.array(kept, np.int64))
+    run = select_frames(FrameRun(memoryview(batch.frames), batch.positions), np.array(kept, np.int64))
     frames = bytearray(run.frames)
     reasons = {at: refused.reasons[place] for at, place in enumerate(kept) if place in refused.reasons}
     made = CheckedBatch(frames, run.positions, batch.max_timestamp_ns, lanes_in(frames, run.positions))

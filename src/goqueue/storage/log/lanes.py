@@ -19,7 +19,7 @@ from goqueue.storage.log.index_file import read_positions
 from goqueue.storage.log.lane_index import LaneMap, lane_column
 from goqueue.storage.log.log import Log
 from goqueue.storage.log.segment import Segment
-from goqueue.wire.batch import FrameRun, gather_frames
+from goqueue.wire.batch import FrameRun, select_frames
 from goqueue.wire.frame import HEADER_SIZE
 
 Places = NDArray[np.int64]
@@ -54,7 +54,7 @@ class LaneSlice:
     def load(self) -> FrameRun:
         """The lane's frames and no others."""
         run = self.slice.load()
-        return run if self.places is None else gather_frames(run, self.places)
+        return run if self.places is None else select_frames(run, self.places)
 
 
 def totals_in(segment: Segment) -> list[int]:
