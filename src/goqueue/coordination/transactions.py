@@ -29,7 +29,7 @@ from goqueue.coordination.transaction_records import (
 )
 from goqueue.model.errors import Overloaded, ProducerFenced, UnknownProducer
 from goqueue.model.fields import shown
-from goqueue.model.sequences import MAX_EPOCH
+from goqueue.model.producers import MAX_EPOCH
 
 REMEMBERED = 20_000
 """Of so many transactions that were committed it is known that they were, when their producer asks again."""

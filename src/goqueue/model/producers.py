@@ -16,10 +16,17 @@ from numpy.typing import NDArray
 from goqueue.model.errors import DuplicateSequence, OutOfOrderSequence, ProducerFenced
 from goqueue.model.offset_runs import OffsetRuns
 from goqueue.model.runs import Runs, add_run, pairs
-from goqueue.model.sequences import SEQUENCES
 
+SEQUENCES = 1 << 31
+"""Sequence numbers start again at 0 after the largest one that a batch can state."""
+MAX_EPOCH = (1 << 15) - 1
 WINDOW = 5
 """How many of its latest batches a producer may retry and get their offsets."""
+
+
+def next_sequence(first: int, count: int) -> int:
+    """The sequence number after ``count`` messages."""
+    return (first + count) % SEQUENCES
 
 
 class SentBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -32,7 +39,7 @@ class SentBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def next_sequence(self) -> int:
         """The sequence number of the batch that follows."""
-        return (self.first_sequence + self.count) % SEQUENCES
+        return next_sequence(self.first_sequence, self.count)
 
 
 class OpenRecords(msgspec.Struct, array_like=True):

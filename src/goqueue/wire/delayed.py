@@ -79,7 +79,8 @@ _STAMPED_SIZE = len(_STAMPED_START) + STAMP_SIZE + DUE_HEADER_SIZE
 _OFFSET_START = _name(DELAYED_OFFSET)
 _TIMESTAMP_START = _name(DELAYED_TIMESTAMP)
 _MOST_DIGITS = 19
-_KEPT_FLAGS = ~int(Flag.DELAYED) & 0xFF
+_DELAYED = int(Flag.DELAYED)
+_KEPT_FLAGS = ~_DELAYED & 0xFF
 
 
 def due_header(due_ns: int, *, relative: bool = False) -> tuple[str, bytes]:
@@ -147,6 +148,28 @@ def set_due_times(batch: CheckedBatch, now_ns: int, latest_ns: int) -> tuple[Che
     if waits.all():
         return batch, places, dues
     return _without_delay(batch, places[~waits], ends[~waits]), places[waits], dues[waits]
+
+
+def set_single_due_time(batch: CheckedBatch, now_ns: int, latest_ns: int) -> int | None:
+    """``set_due_times`` for the only message of a batch, the common case, without numpy columns; returns its due time.
+
+    ``None`` unless it is delayed and due in the future: such a batch is unchanged, and left to ``set_due_times``.
+    """
+    frame = batch.frames
+    if len(batch.positions) != 1 or not frame[FLAGS_AT] & _DELAYED:
+        return None
+    due_at, time_at = len(frame) - DUE_HEADER_SIZE, len(frame) - TIME.size
+    (due_ns,) = TIME.unpack_from(frame, time_at)
+    is_relative = frame.startswith(_DUE_IN_START, due_at)
+    if is_relative:
+        due_ns += now_ns
+    if not now_ns < due_ns <= latest_ns:
+        return None
+    if is_relative:
+        frame[due_at:time_at] = _DUE_AT_START
+        TIME.pack_into(frame, time_at, due_ns)
+        _write_checksums(frame, [0], [len(frame)])
+    return int(due_ns)
 
 
 def fire(frames: Sequence[bytes | memoryview], offsets: Sequence[int], now_ns: int) -> tuple[list[bytes], list[int]]:

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from goqueue.wire.batch import FrameRun, check_layout, join_frames
-from goqueue.wire.delayed import due_header, set_due_times
-from goqueue.wire.delayed_single import set_single_due_time
+from goqueue.wire.delayed import due_header, set_due_times, set_single_due_time
 from goqueue.wire.frame import Flag, encode_frame, encode_headers
 
 NOW = START_NS

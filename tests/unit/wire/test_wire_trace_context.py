@@ -16,14 +16,15 @@ from goqueue.wire.trace_context import (
     TraceParent,
     derived_span_id,
     derived_trace_id,
+    in_trace,
     is_trace_id,
     parse_traceparent,
     place_of,
     topic_mark,
+    trace_headers,
     trace_id_of,
     traceparent_in,
 )
-from goqueue.wire.trace_headers import in_trace, trace_headers
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 SPAN_ID = "00f067aa0ba902b7"

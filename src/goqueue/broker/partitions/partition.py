@@ -30,8 +30,7 @@ from goqueue.storage.log.lanes import LaneSlice
 from goqueue.storage.log.log import Log
 from goqueue.storage.log.lost import lost_frames
 from goqueue.wire.batch import CheckedBatch, FrameRun, join_frames, keep_frames
-from goqueue.wire.delayed import cancel_frame, reschedule_frame, set_due_times
-from goqueue.wire.delayed_single import set_single_due_time
+from goqueue.wire.delayed import cancel_frame, reschedule_frame, set_due_times, set_single_due_time
 from goqueue.wire.frame import HEADER_SIZE
 from goqueue.wire.producer_frames import Marker, aborted_among, marker_frame
 

@@ -18,8 +18,7 @@ from goqueue.wire.delayed import MAX_DELAY_NS, MAX_DELAYED_HEADERS_BYTES, due_he
 from goqueue.wire.frame import MAX_HEADERS_BYTES, MAX_KEY_BYTES, Flag, encode_frame, encode_headers
 from goqueue.wire.internal_headers import DEDUP_ID, MAX_DEDUP_ID_BYTES, MAX_TTL_MS, RESERVED_PREFIX, TTL
 from goqueue.wire.producer_frames import STAMP_BYTES
-from goqueue.wire.trace_context import derived_trace_id, traceparent_in
-from goqueue.wire.trace_headers import in_trace
+from goqueue.wire.trace_context import derived_trace_id, in_trace, traceparent_in
 
 _ENVELOPE_BYTES = 1 << 10
 _MAX_NS = (1 << 63) - 1

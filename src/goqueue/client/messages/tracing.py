@@ -13,8 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from goqueue.model.message import NO_HEADERS, Headers
-from goqueue.wire.trace_context import TRACEPARENT, TRACESTATE, TraceParent, traceparent_in
-from goqueue.wire.trace_headers import trace_headers
+from goqueue.wire.trace_context import TRACEPARENT, TRACESTATE, TraceParent, trace_headers, traceparent_in
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

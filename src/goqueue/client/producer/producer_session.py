@@ -19,7 +19,7 @@ from goqueue.model.errors import (
     TransactionAborted,
     TransactionNotFound,
 )
-from goqueue.model.sequences import next_sequence
+from goqueue.model.producers import next_sequence
 from goqueue.wire.internal_headers import ProducerStamp
 from goqueue.wire.proto import goqueue_pb2 as pb
 

@@ -24,8 +24,7 @@ from goqueue.model.message import NO_HEADERS, Headers
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage, Outcome
 from goqueue.wire.frame import MAX_HEADERS_BYTES
-from goqueue.wire.trace_context import parse_traceparent
-from goqueue.wire.trace_headers import in_trace, trace_headers
+from goqueue.wire.trace_context import in_trace, parse_traceparent, trace_headers
 
 _SMALL_BODY_BYTES = 256 << 10
 """So much is read within a few milliseconds, whatever it is."""
