@@ -31,15 +31,8 @@ from goqueue.client.messages.schema_ids import load_schemas, schema_ids
 from goqueue.client.messages.serializers import Deserializer, SchemaReader, Serializer, to_bytes
 from goqueue.client.producer.producer import AsyncProducer
 from goqueue.client.schemas.schemas import AsyncSchemas
+from goqueue.model import errors
 from goqueue.model.addresses import is_address
-from goqueue.model.errors import (
-    BrokerUnavailable,
-    ClientError,
-    InvalidConfiguration,
-    InvalidRequest,
-    TopicExists,
-    TopicNotFound,
-)
 from goqueue.model.group_settings import GroupSettings
 from goqueue.model.logging import get_logger
 from goqueue.wire.proto import goqueue_pb2 as pb
@@ -56,11 +49,11 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
     def __init__(self, addresses: str | list[str] = DEFAULT_ADDRESS, **options: Unpack[ClientOptions]) -> None:
         listed = [addresses] if isinstance(addresses, str) else list(addresses)
         if not listed or not all(isinstance(address, str) and address for address in listed):
-            raise InvalidConfiguration("a client needs at least one address, such as 'localhost:9090'")
+            raise errors.InvalidConfiguration("a client needs at least one address, such as 'localhost:9090'")
         for address in listed:
             # gRPC would resolve it as a host name, or choose a port itself, until the timeout.
             if not is_address(address):
-                raise InvalidConfiguration(
+                raise errors.InvalidConfiguration(
                     f"{address!r} is not like HOST:PORT of a broker's gRPC, such as localhost:9090"
                 )
         self.config = _build_config(ClientConfig, options)
@@ -154,7 +147,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         unknown = sorted(chosen.keys() - consumer_options - group_options)
         if unknown:
             known = ", ".join(sorted(consumer_options | group_options))
-            raise InvalidConfiguration(f"no such option: {', '.join(unknown)}; there are {known}")
+            raise errors.InvalidConfiguration(f"no such option: {', '.join(unknown)}; there are {known}")
         for name, value in (("deserializer", deserializer), ("on_assigned", on_assigned), ("on_revoked", on_revoked)):
             check_callable(name, value)
         config = _build_config(ConsumerConfig, {name: chosen[name] for name in consumer_options & chosen.keys()})
@@ -272,7 +265,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
             topics = attempt.broker.topics
             try:
                 made: pb.Topic = await attempt.command(topics.CreateTopic, request)
-            except TopicExists:
+            except errors.TopicExists:
                 if not (if_not_exists or attempt.maybe_done):
                     raise
                 made = await attempt.query(topics.DescribeTopic, pb.DescribeTopicRequest(name=name))
@@ -297,7 +290,9 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with all its messages."""
-        await self._directory.command("topics", "DeleteTopic", pb.DeleteTopicRequest(name=name), done_if=TopicNotFound)
+        await self._directory.command(
+            "topics", "DeleteTopic", pb.DeleteTopicRequest(name=name), done_if=errors.TopicNotFound
+        )
         self._directory.forget(name)
 
     async def purge_topic(
@@ -312,15 +307,17 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         try:
             request = pb.PurgeTopicRequest(name=name, partition=partition, before_ns=before_ns)
         except (ValueError, TypeError) as error:
-            raise InvalidRequest(f"partition is {partition!r} and before {before!r}: {error}") from None
+            raise errors.InvalidRequest(f"partition is {partition!r} and before {before!r}: {error}") from None
 
         async def purge(attempt: Attempt) -> pb.PurgeTopicResponse:
             try:
                 return await attempt.command(attempt.broker.topics.PurgeTopic, request)  # type: ignore[no-any-return]
             except NotConnected:
                 raise
-            except BrokerUnavailable as error:
-                raise ClientError(f"{error}; whether {name!r} was purged is not known: look at its offsets") from None
+            except errors.BrokerUnavailable as error:
+                raise errors.ClientError(
+                    f"{error}; whether {name!r} was purged is not known: look at its offsets"
+                ) from None
 
         return to_purged(await self._directory.any(purge))
 
@@ -329,7 +326,7 @@ def _topic_names(topics: object) -> list[str]:
     found: list[object] = list(topics) if isinstance(topics, Iterable) else [topics]
     named = [each for each in dict.fromkeys(found) if isinstance(each, str)]
     if len(named) != len(set(found)):
-        raise InvalidConfiguration(f"topics is {topics!r}; it must be a topic's name, or several")
+        raise errors.InvalidConfiguration(f"topics is {topics!r}; it must be a topic's name, or several")
     return named
 
 
@@ -337,5 +334,5 @@ def _build_config(kind: type[Any], options: Mapping[str, object]) -> Any:
     known = {field.name for field in dataclasses.fields(kind)}
     unknown = sorted(options.keys() - known)
     if unknown:
-        raise InvalidConfiguration(f"no such option: {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+        raise errors.InvalidConfiguration(f"no such option: {', '.join(unknown)}; there are {', '.join(sorted(known))}")
     return kind(**options)

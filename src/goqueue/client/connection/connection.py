@@ -12,20 +12,8 @@ import grpc.aio
 
 from goqueue.client.connection.config import ClientConfig
 from goqueue.client.connection.wrong_port import SPEAKS_HTTP
-from goqueue.model.errors import (
-    BrokerUnavailable,
-    ClientClosed,
-    ClientError,
-    DeliveryTimeout,
-    GoQueueError,
-    InternalError,
-    MessageTooLarge,
-    RequestTimeout,
-    SchemaViolation,
-    StorageFailed,
-    WrongPort,
-    error_from,
-)
+from goqueue.model import errors
+from goqueue.model.errors import GoQueueError
 from goqueue.wire.batch_envelope import FETCH_RESPONSE, PUBLISH_REQUEST, Piece
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
@@ -48,7 +36,7 @@ large."""
 CALL_ENDED = (grpc.aio.AioRpcError, grpc.aio.InternalError, asyncio.InvalidStateError)
 """What gRPC raises for a write to a call that has ended; which of them depends on timing."""
 
-_UNCERTAIN_ERRORS = (ClientError, InternalError, RequestTimeout, StorageFailed)
+_UNCERTAIN_ERRORS = (errors.ClientError, errors.InternalError, errors.RequestTimeout, errors.StorageFailed)
 """Errors after which the broker may have carried out the request; ``NotConnected`` is the exception."""
 _END_WITHIN_S = 0.5
 _LATE_EVENTS_S = 0.01
@@ -65,7 +53,7 @@ def _dump_publish(request: tuple[pb.PublishRequest, Sequence[Piece]]) -> bytes:
     return PUBLISH_REQUEST.dump(*request)
 
 
-class NotConnected(BrokerUnavailable):
+class NotConnected(errors.BrokerUnavailable):
     """The request was never sent, so it was not carried out."""
 
 
@@ -173,7 +161,7 @@ class Connection:
         except TimeoutError:
             # The broker may be stalled; a fresh stream may get through where this one does not.
             stream.abandon()
-            raise DeliveryTimeout(
+            raise errors.DeliveryTimeout(
                 f"{self.address} did not acknowledge within {self._config.request_timeout_ms} ms"
             ) from None
 
@@ -209,7 +197,7 @@ class Connection:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClientClosed("the client is closed")
+            raise errors.ClientClosed("the client is closed")
 
     async def close(self, *, at_exit: bool = False) -> None:
         """Half-close the publish stream and wait for what gRPC still has to report to this event loop.
@@ -265,7 +253,7 @@ class _PublishStream:
             self.broken = True
 
     async def _read(self) -> None:
-        reason: GoQueueError = BrokerUnavailable(f"{self._address} ended the publish stream")
+        reason: GoQueueError = errors.BrokerUnavailable(f"{self._address} ended the publish stream")
         try:
             async for response in self._call:
                 future = self._pending.get(response.correlation_id)
@@ -274,7 +262,7 @@ class _PublishStream:
         except grpc.aio.AioRpcError as error:
             reason = to_error(error, self._address)
         except asyncio.CancelledError:
-            reason = BrokerUnavailable(f"the stream to {self._address} was closed")
+            reason = errors.BrokerUnavailable(f"the stream to {self._address} was closed")
         finally:
             self._end(reason)
 
@@ -313,7 +301,7 @@ def _refuse_after_fork() -> None:
     global _grpc_pid
     _grpc_pid = _grpc_pid or os.getpid()
     if _grpc_pid != os.getpid():
-        raise ClientError(
+        raise errors.ClientError(
             "a client was at work in this process before it forked, and gRPC does not survive that; fork before the "
             "first call, or start processes with 'spawn'"
         )
@@ -326,20 +314,22 @@ def to_error(error: grpc.aio.AioRpcError, address: str) -> GoQueueError:
     details = error.details() or error.code().name
     if code is not None:
         after_ms = metadata.get("goqueue-retry-after-ms")
-        return error_from(str(code), details, None if after_ms is None else int(after_ms) / 1_000)
+        return errors.error_from(str(code), details, None if after_ms is None else int(after_ms) / 1_000)
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return DeliveryTimeout(f"{address} did not answer in time")
+        return errors.DeliveryTimeout(f"{address} did not answer in time")
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
         if "larger than max" in details:
-            return MessageTooLarge(f"{address}: {details} (grpc.max_message_bytes, or the client's max_message_bytes)")
-        return error_from("overloaded", f"{address}: {details}", 1)
+            return errors.MessageTooLarge(
+                f"{address}: {details} (grpc.max_message_bytes, or the client's max_message_bytes)"
+            )
+        return errors.error_from("overloaded", f"{address}: {details}", 1)
     if error.code() in _LOST_CODES and _NO_CONNECTION in details:
         if SPEAKS_HTTP in details:
-            return WrongPort(f"{address} speaks HTTP, and not gRPC")
+            return errors.WrongPort(f"{address} speaks HTTP, and not gRPC")
         return NotConnected(f"{address} cannot be reached: {_reason(details)}")
     if error.code() in _LOST_CODES:
-        return BrokerUnavailable(f"{address} cannot be reached: {details}")
-    return error_from("internal_error", f"{address}: {details}")
+        return errors.BrokerUnavailable(f"{address} cannot be reached: {details}")
+    return errors.error_from("internal_error", f"{address}: {details}")
 
 
 def _reason(details: str) -> str:
@@ -348,7 +338,7 @@ def _reason(details: str) -> str:
 
 
 def to_exception(error: pb.Error) -> GoQueueError:
-    found = error_from(error.code, error.message, error.retry_after_ms / 1_000 if error.retry_after_ms else None)
-    if isinstance(found, SchemaViolation):
+    found = errors.error_from(error.code, error.message, error.retry_after_ms / 1_000 if error.retry_after_ms else None)
+    if isinstance(found, errors.SchemaViolation):
         found.misfits = dict(error.misfits)
     return found

@@ -11,17 +11,8 @@ from goqueue.client.connection.backoff import Backoff
 from goqueue.client.connection.config import ClientConfig
 from goqueue.client.connection.connection import CallOutcome, Connection, NotConnected, to_exception
 from goqueue.client.connection.wrong_port import with_right_port
-from goqueue.model.errors import (
-    BrokerUnavailable,
-    ClientClosed,
-    DeliveryTimeout,
-    GoQueueError,
-    Overloaded,
-    PartitionNotFound,
-    ShuttingDown,
-    TopicNotFound,
-    WrongPort,
-)
+from goqueue.model import errors
+from goqueue.model.errors import GoQueueError
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 Reply = TypeVar("Reply")
@@ -52,10 +43,10 @@ class Attempt:
         """A read-only call. It can be repeated at another broker, so it gets only its share of the time."""
         try:
             return await self.broker.call(method, request, timeout_ms=self.timeout_ms)
-        except DeliveryTimeout as error:
+        except errors.DeliveryTimeout as error:
             if self.is_last:
                 raise
-            raise BrokerUnavailable(str(error)) from None
+            raise errors.BrokerUnavailable(str(error)) from None
 
     async def command(self, method: Any, request: Any) -> Any:
         """A call that changes something. It gets the full request timeout: once it is sent, no other broker is
@@ -82,7 +73,7 @@ class Directory:
 
     def check_open(self) -> None:
         if self._closed:
-            raise ClientClosed("the client is closed")
+            raise errors.ClientClosed("the client is closed")
 
     def connection(self, address: str) -> Connection:
         self.check_open()
@@ -109,10 +100,10 @@ class Directory:
                 try:
                     attempt = Attempt(self.connection(address), share_ms, remaining == 1, outcome.maybe_done)
                     return await operation(attempt)
-                except WrongPort:
+                except errors.WrongPort:
                     # A retry does not help, and the broker logs each attempt.
                     raise await with_right_port(address) from None
-                except (BrokerUnavailable, ShuttingDown, Overloaded) as error:
+                except (errors.BrokerUnavailable, errors.ShuttingDown, errors.Overloaded) as error:
                     last: GoQueueError = error
                     self._last_error = error
                     outcome.ended(error)
@@ -181,7 +172,7 @@ class Directory:
 
     def mark_stale(self, topic: str, error: GoQueueError) -> None:
         """Mark the leaders of a topic as stale after an error: they are looked up again before the next delivery."""
-        if isinstance(error, TopicNotFound | PartitionNotFound):
+        if isinstance(error, errors.TopicNotFound | errors.PartitionNotFound):
             self._leaders.pop(topic, None)
         elif topic in self._leaders:
             self._leaders[topic].stale_at = 0.0
@@ -208,7 +199,7 @@ class Directory:
 
     def _lookup_done(self, topic: str, task: asyncio.Task[_TopicLeaders]) -> None:
         self._lookups.pop(topic, None)
-        if not task.cancelled() and isinstance(task.exception(), TopicNotFound):
+        if not task.cancelled() and isinstance(task.exception(), errors.TopicNotFound):
             self.forget(topic)
 
     async def _request_leaders(self, topic: str) -> _TopicLeaders:
@@ -226,10 +217,10 @@ class Directory:
         broker = attempt.broker
         try:
             response = await attempt.query(broker.metadata.DescribeCluster, pb.DescribeClusterRequest(topics=[topic]))
-        except DeliveryTimeout as error:
+        except errors.DeliveryTimeout as error:
             # The broker accepts connections and does not answer. A lookup has no effects, so another broker can be
             # tried.
-            raise BrokerUnavailable(str(error)) from None
+            raise errors.BrokerUnavailable(str(error)) from None
         return broker.address, response
 
     def run_in_background(self, call: Coroutine[Any, Any, None]) -> None:
@@ -253,8 +244,10 @@ class Directory:
             await connection.close(at_exit=at_exit)
 
 
-def error_no_partition(topic: str, partition: int, count: int) -> PartitionNotFound:
-    return PartitionNotFound(f"topic {topic!r} has partitions 0 to {count - 1}; there is no partition {partition}")
+def error_no_partition(topic: str, partition: int, count: int) -> errors.PartitionNotFound:
+    return errors.PartitionNotFound(
+        f"topic {topic!r} has partitions 0 to {count - 1}; there is no partition {partition}"
+    )
 
 
 async def items_of(pages: AsyncGenerator[list[Item], None]) -> AsyncGenerator[Item, None]:

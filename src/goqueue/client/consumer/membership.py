@@ -13,18 +13,8 @@ from goqueue.client.connection.config import ConsumerConfig
 from goqueue.client.connection.connection import Connection, to_exception
 from goqueue.client.connection.directory import Directory
 from goqueue.client.consumer.subscription import Subscription
-from goqueue.model.errors import (
-    BrokerUnavailable,
-    ClientClosed,
-    ClientError,
-    DeliveryTimeout,
-    GoQueueError,
-    GroupNotFound,
-    MemberFenced,
-    ShuttingDown,
-    StaleReceipt,
-    UnknownMember,
-)
+from goqueue.model import errors
+from goqueue.model.errors import GoQueueError
 from goqueue.model.logging import get_logger
 from goqueue.wire.proto import goqueue_pb2 as pb
 
@@ -161,10 +151,10 @@ class Membership:
         try:
             while True:
                 error = await self._wait_for_end()
-                if isinstance(error, UnknownMember):
+                if isinstance(error, errors.UnknownMember):
                     # The session has expired: rejoin as a new member.
                     self._member_id = ""
-                elif isinstance(error, MemberFenced):
+                elif isinstance(error, errors.MemberFenced):
                     # Fenced by an older stream of this same member that the broker processed late, or by another
                     # process; in the latter case the broker repeats the error.
                     pass
@@ -177,18 +167,18 @@ class Membership:
                     await self._subscribe()
                     backoff.reset()
                 except GoQueueError as problem:
-                    if not problem.retriable and not isinstance(problem, UnknownMember):
+                    if not problem.retriable and not isinstance(problem, errors.UnknownMember):
                         raise
         except GoQueueError as error:
             self._fail(error)
         except Exception as error:
             log.exception("a consumer cannot go on", group=self._terms.group)
-            self._fail(ClientError(f"the consumer cannot go on: {error}"))
+            self._fail(errors.ClientError(f"the consumer cannot go on: {error}"))
 
     async def _wait_for_end(self) -> GoQueueError:
         subscription = self._subscription
         if subscription is None:
-            return BrokerUnavailable("not subscribed")
+            return errors.BrokerUnavailable("not subscribed")
         error = await asyncio.shield(subscription.ended)
         self._available.clear()
         self._subscription = None
@@ -240,7 +230,7 @@ class Membership:
         if response.HasField("error"):
             raise to_exception(response.error)
         if repeated and request.verb in (pb.VERB_NACK, pb.VERB_REJECT, pb.VERB_RELEASE):
-            refused = [each for each in response.refusals if each.error.code != StaleReceipt.code]
+            refused = [each for each in response.refusals if each.error.code != errors.StaleReceipt.code]
             response = pb.SettleResponse(refusals=refused)
         return response  # type: ignore[no-any-return]
 
@@ -266,15 +256,15 @@ class Membership:
                         return await as_unary(self._unary_broker), repeated
                     subscription = self._subscription
                     if subscription is None:
-                        raise ClientClosed("the consumer is closed")
+                        raise errors.ClientClosed("the consumer is closed")
                     try:
                         return await on_stream(subscription), repeated
-                    except (BrokerUnavailable, ShuttingDown, DeliveryTimeout, MemberFenced):
+                    except (errors.BrokerUnavailable, errors.ShuttingDown, errors.DeliveryTimeout, errors.MemberFenced):
                         repeated = True
                         # Until ``_stay_subscribed`` has noticed the break, the broken stream is the current one.
                         await asyncio.sleep(0)
         except TimeoutError:
-            raise DeliveryTimeout(
+            raise errors.DeliveryTimeout(
                 f"the broker did not answer within {self._terms.config.settle_timeout_ms} ms (settle_timeout_ms)"
             ) from None
 
@@ -330,7 +320,7 @@ class Membership:
                 member_id=self._member_id,
             )
         self._unary_broker = None
-        self._failure = self._failure or ClientClosed("the consumer is closed")
+        self._failure = self._failure or errors.ClientClosed("the consumer is closed")
         self._available.set()
 
     async def _send_leave(self) -> None:
@@ -340,7 +330,7 @@ class Membership:
         request = pb.LeaveRequest(group=self._terms.group, member_id=self._member_id)
         try:
             await broker.call(broker.groups.Leave, request, timeout_ms=self._terms.config.close_timeout_ms)
-        except (UnknownMember, MemberFenced, GroupNotFound):
+        except (errors.UnknownMember, errors.MemberFenced, errors.GroupNotFound):
             # The member is already gone.
             return
         except GoQueueError as error:

@@ -19,26 +19,8 @@ from goqueue.client.producer.pending_batches import (
     sub_batch,
 )
 from goqueue.client.producer.sequences import Sequence as Numbering
-from goqueue.model.errors import (
-    DeliveryTimeout,
-    DuplicateSequence,
-    GoQueueError,
-    InvalidMessage,
-    InvalidRequest,
-    OutOfOrderSequence,
-    Overloaded,
-    PartitionNotFound,
-    ProducerFenced,
-    SchemaViolation,
-    TooManyDedupIds,
-    TooManyDelayed,
-    TopicNotFound,
-    TransactionAborted,
-    TransactionConflict,
-    TransactionNotFound,
-    UnknownProducer,
-    WrongPort,
-)
+from goqueue.model import errors
+from goqueue.model.errors import GoQueueError
 from goqueue.model.logging import get_logger
 from goqueue.wire.batch import FrameRun, envelope, positions_in
 from goqueue.wire.batch_envelope import Piece
@@ -52,23 +34,23 @@ Deliver = Callable[[Sequence[Piece]], Awaitable[pb.Stored]]
 """Sends a batch, given as the pieces of its envelope, and returns where it was stored."""
 
 _REFUSALS = (
-    InvalidRequest,
+    errors.InvalidRequest,
     NotConnected,
-    OutOfOrderSequence,
-    Overloaded,
-    PartitionNotFound,
-    ProducerFenced,
-    TooManyDedupIds,
-    TooManyDelayed,
-    TopicNotFound,
-    TransactionAborted,
-    TransactionConflict,
-    TransactionNotFound,
-    UnknownProducer,
-    WrongPort,
+    errors.OutOfOrderSequence,
+    errors.Overloaded,
+    errors.PartitionNotFound,
+    errors.ProducerFenced,
+    errors.TooManyDedupIds,
+    errors.TooManyDelayed,
+    errors.TopicNotFound,
+    errors.TransactionAborted,
+    errors.TransactionConflict,
+    errors.TransactionNotFound,
+    errors.UnknownProducer,
+    errors.WrongPort,
 )
 """Errors after which nothing was stored. After any other error the batch may have been stored."""
-_STATE_MISMATCH = (OutOfOrderSequence, ProducerFenced, UnknownProducer)
+_STATE_MISMATCH = (errors.OutOfOrderSequence, errors.ProducerFenced, errors.UnknownProducer)
 """Errors that mean the broker's state of the producer differs from the producer's own."""
 
 
@@ -169,22 +151,22 @@ class BatchSender:
         reset."""
         is_open = batch.stamp is not None and batch.maybe_stored
         if batch.stamp is not None and self._sequence is not None and self._sequence.begins_anew:
-            if isinstance(error, DuplicateSequence):
+            if isinstance(error, errors.DuplicateSequence):
                 # An earlier attempt stored it, at an unknown offset.
                 self._advance(batch)
                 for entry in entries:
                     self._succeed(entry, Stored([UNKNOWN_OFFSET] * len(entry.run)))
                 return []
-            if isinstance(error, OutOfOrderSequence) or (isinstance(error, _STATE_MISMATCH) and not is_open):
+            if isinstance(error, errors.OutOfOrderSequence) or (isinstance(error, _STATE_MISMATCH) and not is_open):
                 return await self._restart_sequence(batch, entries, error, backoff)
         if is_open and not error.retriable:
             # It may have been stored whole, so no part of it can be sent again.
             self._give_up(batch, entries, error)
             return []
-        if isinstance(error, SchemaViolation):
+        if isinstance(error, errors.SchemaViolation):
             await self._settle_valid(entries, error, backoff)
             return []
-        if isinstance(error, InvalidMessage | TooManyDelayed):
+        if isinstance(error, errors.InvalidMessage | errors.TooManyDelayed):
             await self._bisect(entries, error, backoff)
             return []
         if not error.retriable:
@@ -233,7 +215,7 @@ class BatchSender:
             self._sequence.abandon()
             batch.maybe_stored = False
 
-    async def _settle_valid(self, entries: list[PendingBatch], error: SchemaViolation, backoff: Backoff) -> None:
+    async def _settle_valid(self, entries: list[PendingBatch], error: errors.SchemaViolation, backoff: Backoff) -> None:
         """The broker named the messages that violate the schema: these fail, the others are sent again."""
         left: list[PendingBatch] = []
         partly_failed: list[tuple[PendingBatch, list[Part], dict[int, BaseException]]] = []
@@ -241,7 +223,7 @@ class BatchSender:
         for entry in entries:
             count = len(entry.run)
             failures: dict[int, BaseException] = {
-                index: SchemaViolation(error.misfits[at + index])
+                index: errors.SchemaViolation(error.misfits[at + index])
                 for index in range(count)
                 if at + index in error.misfits
             }
@@ -292,9 +274,9 @@ class BatchSender:
         else:
             self._succeed(entry, stored)
 
-    def timeout_error(self) -> DeliveryTimeout:
+    def timeout_error(self) -> errors.DeliveryTimeout:
         last = "" if self._last_error is None else f"; the last attempt said: {self._last_error}"
-        error = DeliveryTimeout(f"not acknowledged within {self._config.delivery_timeout_ms} ms{last}")
+        error = errors.DeliveryTimeout(f"not acknowledged within {self._config.delivery_timeout_ms} ms{last}")
         error.__cause__ = self._last_error
         return error
 

@@ -12,13 +12,8 @@ from goqueue.client.connection.directory import Attempt
 from goqueue.client.connection.instants import Span, span_ns
 from goqueue.client.producer.outbox import OutboxTerms
 from goqueue.client.producer.sequences import ProducerIdentity, init_producer
-from goqueue.model.errors import (
-    GoQueueError,
-    InvalidConfiguration,
-    ProducerFenced,
-    TransactionAborted,
-    TransactionNotFound,
-)
+from goqueue.model import errors
+from goqueue.model.errors import GoQueueError
 from goqueue.model.producers import next_sequence
 from goqueue.wire.internal_headers import ProducerStamp
 from goqueue.wire.proto import goqueue_pb2 as pb
@@ -40,7 +35,7 @@ class TransactionSequence:
 
     async def stamp(self, count: int) -> ProducerStamp:
         if self._is_abandoned:
-            raise TransactionAborted(
+            raise errors.TransactionAborted(
                 "it is not known what became of messages of this transaction, so it can only be aborted"
             )
         return ProducerStamp(*self._identity, self._next, count)
@@ -64,7 +59,7 @@ class ProducerSession:
 
     def __init__(self, terms: OutboxTerms, name: str | None, timeout: Span | None) -> None:
         if name is not None and (not isinstance(name, str) or not name):
-            raise InvalidConfiguration(f"transactional_id is {name!r}; it must be a text that is not empty")
+            raise errors.InvalidConfiguration(f"transactional_id is {name!r}; it must be a text that is not empty")
         self.terms = terms
         self.directory = terms.directory
         self.name = name or ""
@@ -76,7 +71,7 @@ class ProducerSession:
         since."""
         self._sequences: dict[tuple[str, int], TransactionSequence] = {}
         self._init_lock = asyncio.Lock()
-        self.fenced: ProducerFenced | None = None
+        self.fenced: errors.ProducerFenced | None = None
 
     async def identity(self) -> ProducerIdentity:
         """The id in use; at first, and after ``forget``, from the broker. Under a transactional id this fences the
@@ -91,7 +86,7 @@ class ProducerSession:
                 )
                 try:
                     self._identity = await self._retry(lambda: init_producer(self.directory, request))
-                except ProducerFenced as error:
+                except errors.ProducerFenced as error:
                     self.fenced = error
                     raise
                 self._was_initialized = bool(self.name)
@@ -105,7 +100,7 @@ class ProducerSession:
             return False
         try:
             await self.identity()
-        except ProducerFenced:
+        except errors.ProducerFenced:
             return True
         except GoQueueError:
             # The next transaction tries again.
@@ -114,14 +109,16 @@ class ProducerSession:
 
     async def explain_abort(self, transaction_id: str, error: GoQueueError) -> GoQueueError:
         """Why a transaction has ended, if the broker no longer knows it or the producer."""
-        if isinstance(error, TransactionNotFound):
-            return TransactionAborted(
+        if isinstance(error, errors.TransactionNotFound):
+            return errors.TransactionAborted(
                 f"transaction {transaction_id} was aborted: the broker does not know it any more, because it was "
                 "started again while the transaction was open, or that ended long ago; do its work again in a new one"
             )
         if await self.is_fenced():
             return error
-        return TransactionAborted(f"transaction {transaction_id} was aborted: {error}; do its work again in a new one")
+        return errors.TransactionAborted(
+            f"transaction {transaction_id} was aborted: {error}; do its work again in a new one"
+        )
 
     def sequence(self, identity: ProducerIdentity, topic: str, number: int) -> TransactionSequence:
         """The sequence of a partition in transactions under this id."""
@@ -180,5 +177,5 @@ def _timeout_ms(timeout: Span | None) -> int:
         return 0
     timeout_ms = -(-span_ns("transaction_timeout", timeout) // _NS_PER_MS)
     if not 1 <= timeout_ms <= _MAX_MS:
-        raise InvalidConfiguration(f"transaction_timeout is {timeout!r}; it must be more than nothing")
+        raise errors.InvalidConfiguration(f"transaction_timeout is {timeout!r}; it must be more than nothing")
     return timeout_ms

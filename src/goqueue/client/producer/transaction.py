@@ -20,15 +20,8 @@ from goqueue.client.producer.sender import AsyncSender
 from goqueue.client.producer.sequences import ProducerIdentity
 from goqueue.client.producer.transaction_acks import add_each, take_messages
 from goqueue.client.producer.transaction_contents import PendingOperations, TransactionContents
-from goqueue.model.errors import (
-    DeliveryTimeout,
-    GoQueueError,
-    InvalidRequest,
-    ProducerFenced,
-    TransactionAborted,
-    TransactionConflict,
-    TransactionNotFound,
-)
+from goqueue.model import errors
+from goqueue.model.errors import GoQueueError
 from goqueue.model.logging import get_logger
 from goqueue.wire.batch import FrameRun
 from goqueue.wire.proto import goqueue_pb2 as pb
@@ -92,8 +85,8 @@ class AsyncTransaction(AsyncSender):
 
     def _refuse(self) -> NoReturn:
         if self._state == "aborted":
-            raise TransactionAborted(f"transaction {self.id} was aborted")
-        raise TransactionConflict(f"transaction {self.id} is {self._state}; it takes nothing more")
+            raise errors.TransactionAborted(f"transaction {self.id} was aborted")
+        raise errors.TransactionConflict(f"transaction {self.id} is {self._state}; it takes nothing more")
 
     def _note(self, done: asyncio.Future[Stored]) -> None:
         """Note the result of a sent message: if one fails, the transaction cannot commit."""
@@ -103,7 +96,7 @@ class AsyncTransaction(AsyncSender):
         error = done.exception() or next(iter(done.result().failures.values()), None)
         if error is not None:
             self._work.fail(error)
-            if isinstance(error, ProducerFenced):
+            if isinstance(error, errors.ProducerFenced):
                 self._forget_identity()
 
     @property
@@ -177,7 +170,7 @@ class AsyncTransaction(AsyncSender):
         self._contents.has_acks = True
         try:
             answer = await self._session.request(method, make_request, outcome)
-        except ProducerFenced:
+        except errors.ProducerFenced:
             self._forget_identity()
             raise
         self._contents.incarnations.add(answer.incarnation)
@@ -206,7 +199,7 @@ class AsyncTransaction(AsyncSender):
             self._is_commit_requested = True
             # ``TransactionConflict`` is retried: an abort or prepare under way is finished in a moment.
             await self._decide(
-                "committing", "CommitTransaction", self._contents.end_request, retry_if=TransactionConflict
+                "committing", "CommitTransaction", self._contents.end_request, retry_if=errors.TransactionConflict
             )
             self._end("committed")
 
@@ -221,7 +214,7 @@ class AsyncTransaction(AsyncSender):
             if self._state == "prepared":
                 return self.id
             if self._contents.has_offsets:
-                raise InvalidRequest(
+                raise errors.InvalidRequest(
                     "a transaction with offsets of a stream cannot be prepared: its consumer could not go on before it "
                     "ends"
                 )
@@ -229,7 +222,7 @@ class AsyncTransaction(AsyncSender):
                 await self._flush("preparing")
             # Retried as for a commit; but if this request begins it, the conflicting transaction may stay open for
             # long.
-            retry_if = None if self._is_empty else TransactionConflict
+            retry_if = None if self._is_empty else errors.TransactionConflict
             self._is_prepare_requested = True
             answer = await self._decide("preparing", "PrepareTransaction", self._preparing, retry_if=retry_if)
             self._contents.incarnations.add(answer.incarnation)
@@ -282,15 +275,15 @@ class AsyncTransaction(AsyncSender):
             self._state = "open"
             raise
         if len(self._contents.incarnations) > 1:
-            self._work.fail(TransactionNotFound("the broker was started again while it was open"))
+            self._work.fail(errors.TransactionNotFound("the broker was started again while it was open"))
         failure = self._work.failure
         if failure is None:
             return
         self._state = "open"
         await self._call_off()
-        if isinstance(failure, ProducerFenced | TransactionNotFound):
+        if isinstance(failure, errors.ProducerFenced | errors.TransactionNotFound):
             raise await self._session.explain_abort(self.id, failure) from failure
-        raise TransactionAborted(
+        raise errors.TransactionAborted(
             f"transaction {self.id} was aborted: not everything that belongs to it could be done; the first error: "
             f"{failure}"
         ) from failure
@@ -306,10 +299,10 @@ class AsyncTransaction(AsyncSender):
         was_prepared, self._state = self._state == "prepared", state
         try:
             return await self._session.request(method, make_request, self._end_outcome, retry_if)
-        except TransactionAborted:
+        except errors.TransactionAborted:
             self._end("aborted")
             raise
-        except (TransactionNotFound, ProducerFenced) as error:
+        except (errors.TransactionNotFound, errors.ProducerFenced) as error:
             if was_prepared:
                 # Another client may have committed or aborted it.
                 self._state = "prepared"
@@ -340,11 +333,11 @@ class AsyncTransaction(AsyncSender):
             return
         self._state = "aborting"
         try:
-            await self._outbox.give_up(TransactionAborted(f"transaction {self.id} was aborted"))
+            await self._outbox.give_up(errors.TransactionAborted(f"transaction {self.id} was aborted"))
             if before != "open":
                 await self._check_not_committed()
             await self._session.request_once("AbortTransaction", self._contents.end_request, CallOutcome())
-        except TransactionAborted:
+        except errors.TransactionAborted:
             self._end("aborted")
         except BaseException as error:
             if before == "open":
@@ -352,11 +345,11 @@ class AsyncTransaction(AsyncSender):
                 return
             if self._state == "aborting":
                 self._state = before
-            if before == "in doubt" and isinstance(error, TransactionNotFound):
+            if before == "in doubt" and isinstance(error, errors.TransactionNotFound):
                 raise self._unknown_end(error) from error
             raise
         else:
-            self._end("aborted", is_clean=not isinstance(self._work.failure, TransactionNotFound))
+            self._end("aborted", is_clean=not isinstance(self._work.failure, errors.TransactionNotFound))
 
     async def _check_not_committed(self) -> None:
         """Check before an abort that it was not committed: about a committed transaction that it has forgotten, the
@@ -364,18 +357,18 @@ class AsyncTransaction(AsyncSender):
         request = pb.DescribeTransactionRequest(transaction_id=self.id)
         try:
             await self._session.request_once("DescribeTransaction", lambda: request, CallOutcome())
-        except TransactionConflict:
+        except errors.TransactionConflict:
             # It has ended, and not by an abort.
             self._end("committed")
             raise
 
     def _after_failed_abort(self, error: BaseException) -> None:
         """No commit was requested, so it is aborted sooner or later. Raises errors that the caller has to know."""
-        if isinstance(error, TransactionConflict):
+        if isinstance(error, errors.TransactionConflict):
             self._end("in doubt")
             raise error
         self._end("aborted")
-        if isinstance(error, TransactionNotFound | ProducerFenced):
+        if isinstance(error, errors.TransactionNotFound | errors.ProducerFenced):
             # Aborted by a restart of the broker, or by the producer that took over.
             return
         if not isinstance(error, GoQueueError) or not error.retriable:
@@ -385,9 +378,9 @@ class AsyncTransaction(AsyncSender):
     def _preparing(self) -> pb.TransactionRequest:
         return self._contents.begin_request() if self._is_empty else self._contents.end_request()
 
-    def _unknown_end(self, error: GoQueueError) -> DeliveryTimeout:
+    def _unknown_end(self, error: GoQueueError) -> errors.DeliveryTimeout:
         aim = "committed" if self._is_commit_requested else "prepared"
-        return DeliveryTimeout(f"it is not known whether transaction {self.id} is {aim}: {error}")
+        return errors.DeliveryTimeout(f"it is not known whether transaction {self.id} is {aim}: {error}")
 
     def _end(self, state: State, *, is_clean: bool = False) -> None:
         is_committed = state == "committed"
