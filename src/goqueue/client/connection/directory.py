@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 from goqueue.client.connection.backoff import Backoff
 from goqueue.client.connection.config import ClientConfig
 from goqueue.client.connection.connection import CallOutcome, Connection, NotConnected, to_exception
+from goqueue.client.connection.tasks import cancel
 from goqueue.client.connection.wrong_port import with_right_port
 from goqueue.model import errors
 from goqueue.model.errors import GoQueueError
@@ -134,6 +135,22 @@ class Directory:
 
         return await self.any(attempted)
 
+    async def retry(
+        self, request: Callable[[], Awaitable[Reply]], within_ms: int, retry_if: type[GoQueueError] | None = None
+    ) -> Reply:
+        """Make a request, again after transient errors and after ``retry_if``, until the time is over."""
+        loop, backoff = asyncio.get_running_loop(), self.backoff()
+        deadline = loop.time() + within_ms / 1_000
+        while True:
+            try:
+                return await request()
+            except GoQueueError as error:
+                goes_on = error.retriable or (retry_if is not None and isinstance(error, retry_if))
+                pause_s = backoff.next_s(error.retry_after_s)
+                if not goes_on or loop.time() + pause_s > deadline:
+                    raise
+            await asyncio.sleep(pause_s)
+
     def preferred_broker(self) -> Connection:
         """The broker to try first."""
         return self.connection(self._addresses[0])
@@ -236,10 +253,7 @@ class Directory:
         for call in self._background:
             call.cancel()
         self._closed = True
-        lookups = list(self._lookups.values())
-        for task in lookups:
-            task.cancel()
-        await asyncio.gather(*lookups, return_exceptions=True)
+        await cancel(*self._lookups.values())
         for connection in self._connections.values():
             await connection.close(at_exit=at_exit)
 

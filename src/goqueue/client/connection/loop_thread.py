@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
+from goqueue.client.connection.tasks import cancel
 from goqueue.model.errors import ClientClosed
 
 Result = TypeVar("Result")
@@ -130,10 +131,7 @@ class LoopThread:
             await last
         finally:
             # Includes gRPC's own tasks, which end shortly after their channel.
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
+            await cancel(*(asyncio.all_tasks() - {asyncio.current_task()}))
             await self._loop.shutdown_asyncgens()
             self._loop.call_soon(self._loop.stop)
 

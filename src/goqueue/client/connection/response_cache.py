@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
+from goqueue.client.connection.tasks import cancel
 from goqueue.model.bounded_cache import BoundedCache
 from goqueue.model.errors import ClientClosed
 
@@ -64,10 +65,7 @@ class ResponseCache(Generic[Key, Response]):
         return self._requests.get(key) is asyncio.current_task()
 
     async def close(self) -> None:
-        requests = list(self._tasks)
-        for task in requests:
-            task.cancel()
-        await asyncio.gather(*requests, return_exceptions=True)
+        await cancel(*self._tasks)
 
 
 def _mark_retrieved(task: asyncio.Task[Response]) -> None:

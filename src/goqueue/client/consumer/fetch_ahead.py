@@ -7,6 +7,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
+from goqueue.client.connection.tasks import cancel
 from goqueue.client.consumer.fetch_pace import FetchPace
 from goqueue.client.consumer.leases import LeaseKeeper
 from goqueue.client.consumer.receive_buffer import DemandListener, ReceiveBuffer
@@ -37,9 +38,7 @@ class FetchAhead(DemandListener):
 
     async def stop(self) -> None:
         self._buffer = None
-        if self._shrinking is not None:
-            self._shrinking.cancel()
-            await asyncio.gather(self._shrinking, return_exceptions=True)
+        await cancel(self._shrinking)
 
     def _in_hand(self) -> int:
         """Messages handed out and not settled."""

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable
 from weakref import WeakSet
 
+from goqueue.client.connection.tasks import cancel
 from goqueue.model.errors import GoQueueError
 from goqueue.model.logging import get_logger
 from goqueue.model.runs import Runs, offsets_in, to_runs
@@ -147,9 +148,7 @@ class LeaseKeeper:
             self._extending = asyncio.create_task(self._extend_periodically())
 
     async def stop(self) -> None:
-        if self._extending is not None:
-            self._extending.cancel()
-            await asyncio.gather(self._extending, return_exceptions=True)
+        await cancel(self._extending)
         self._leases.clear()
         self._abandoned.clear()
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from goqueue.client.connection.config import ConsumerConfig
 from goqueue.client.connection.connection import Connection, to_exception
 from goqueue.client.connection.directory import Directory
+from goqueue.client.connection.tasks import cancel
 from goqueue.client.consumer.subscription import Subscription
 from goqueue.model import errors
 from goqueue.model.errors import GoQueueError
@@ -102,18 +103,7 @@ class Membership:
 
     async def start(self) -> None:
         """Join; give up after the client's connect timeout."""
-        loop = asyncio.get_running_loop()
-        backoff = self._directory.backoff()
-        deadline = loop.time() + self._directory.config.connect_timeout_ms / 1_000
-        while True:
-            try:
-                await self._subscribe()
-                break
-            except GoQueueError as error:
-                pause_s = backoff.next_s(error.retry_after_s)
-                if not error.retriable or loop.time() + pause_s > deadline:
-                    raise
-            await asyncio.sleep(pause_s)
+        await self._directory.retry(self._subscribe, self._directory.config.connect_timeout_ms)
         self._subscribing = asyncio.create_task(self._stay_subscribed())
 
     async def _subscribe(self) -> None:
@@ -275,9 +265,7 @@ class Membership:
 
         While a stream is open, messages returned to the group might be delivered here again.
         """
-        if self._subscribing is not None:
-            self._subscribing.cancel()
-            await asyncio.gather(self._subscribing, return_exceptions=True)
+        await cancel(self._subscribing)
         subscription, self._subscription = self._subscription, None
         if subscription is not None and not subscription.ended.done():
             self._unary_broker = subscription.connection

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+from goqueue.client.connection.tasks import cancel
 from goqueue.client.consumer.membership import JoinTerms, Membership
 from goqueue.client.consumer.reader import Record
 from goqueue.client.consumer.receive_buffer import ReceiveBuffer
@@ -41,9 +42,7 @@ class OffsetCommits:
 
     async def stop(self, *, all_finished: bool) -> None:
         """Commit for the last time. ``all_finished``: the record handed out last is finished as well."""
-        if self._committing is not None:
-            self._committing.cancel()
-            await asyncio.gather(self._committing, return_exceptions=True)
+        await cancel(self._committing)
         if not self._membership.is_connected:
             return
         try:

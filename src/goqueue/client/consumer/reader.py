@@ -15,6 +15,7 @@ import msgspec
 from goqueue.client.connection.connection import Connection
 from goqueue.client.connection.directory import Directory
 from goqueue.client.connection.instants import from_nanoseconds, to_nanoseconds
+from goqueue.client.connection.tasks import cancel
 from goqueue.client.messages.serializers import Deserializer
 from goqueue.model.errors import CorruptData, GoQueueError, InvalidRequest
 from goqueue.model.message import Headers, Message
@@ -168,10 +169,7 @@ class Reader:
         return None
 
     async def close(self) -> None:
-        tasks = self._tasks or []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(*self._tasks or ())
 
     def _damaged(self, loop: asyncio.AbstractEventLoop, leader: Connection, number: int, offset: int) -> None:
         """Report a damaged message to the broker. It sends frames unverified, so only a reader detects damage."""

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from goqueue.client.connection.tasks import cancel
 from goqueue.client.consumer.receive_buffer import ReceiveBuffer
 from goqueue.client.consumer.stream_source import Progress, TopicPartition
 from goqueue.model.errors import GoQueueError
@@ -53,10 +54,9 @@ class Rebalancer:
 
     async def stop(self) -> None:
         """Revoke all partitions that were announced."""
-        if self._applying is not None:
-            self._applying.cancel()
-            await asyncio.gather(self._applying, return_exceptions=True)
-            self._applying = None
+        applying, self._applying = self._applying, None
+        if applying is not None:
+            await cancel(applying)
             try:
                 await self._notify(self._on_revoked, self._announced)
             except Exception:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from goqueue.client.connection.connection import to_exception
+from goqueue.client.connection.tasks import cancel
 from goqueue.client.consumer.leases import MAX_LEASES, Lease, LeaseKeeper
 from goqueue.model.errors import ClientClosed, GoQueueError, StaleReceipt
 from goqueue.model.logging import get_logger
@@ -247,10 +248,7 @@ class Settler:
                 log.warning("closed before every message was settled", requests=len(self._in_flight))
         finally:
             self._closed = True
-            left = set(self._in_flight)
-            for task in left:
-                task.cancel()
-            await asyncio.gather(*left, return_exceptions=True)
+            await cancel(*self._in_flight)
 
 
 def portions(by_lease: dict[Lease, list[int]]) -> list[list[Lease]]:

@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from goqueue.client.connection.connection import CALL_ENDED, Connection, to_error
+from goqueue.client.connection.tasks import cancel
 from goqueue.model.errors import BrokerUnavailable, ClientError, DeliveryTimeout, GoQueueError
 from goqueue.model.logging import get_logger
 from goqueue.wire.proto import goqueue_pb2 as pb
@@ -182,8 +183,7 @@ class Subscription:
     async def end(self) -> None:
         """End the stream, in order if the broker responds in time."""
         writing, reading = self._tasks
-        writing.cancel()
-        await asyncio.gather(writing, return_exceptions=True)
+        await cancel(writing)
         try:
             if not self.ended.done():
                 async with asyncio.timeout(_END_WITHIN_S):

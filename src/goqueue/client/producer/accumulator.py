@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from goqueue.client.connection.backoff import Backoff
 from goqueue.client.connection.config import ProducerConfig
+from goqueue.client.connection.tasks import cancel
 from goqueue.client.producer.batch_sender import BatchSender, Deliver
 from goqueue.client.producer.pending_batches import PendingBatch, Stored
 from goqueue.client.producer.sequences import Sequence
@@ -89,8 +90,7 @@ class PartitionQueue:
         self._reason = reason
         self.stop_timer()
         if self._sending is not None:
-            self._sending.cancel()
-            await asyncio.gather(self._sending, return_exceptions=True)
+            await cancel(self._sending)
             # A task cancelled before it started has not run its ``finally``.
             self._end(reason or _closed())
 

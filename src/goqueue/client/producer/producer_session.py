@@ -85,7 +85,9 @@ class ProducerSession:
                     again=self._was_initialized,
                 )
                 try:
-                    self._identity = await self._retry(lambda: init_producer(self.directory, request))
+                    self._identity = await self.directory.retry(
+                        lambda: init_producer(self.directory, request), self.terms.config.delivery_timeout_ms
+                    )
                 except errors.ProducerFenced as error:
                     self.fenced = error
                     raise
@@ -141,7 +143,8 @@ class ProducerSession:
         retry_if: type[GoQueueError] | None = None,
     ) -> Any:
         """A request to the coordinator, with retries. All of these can be repeated with the same answer."""
-        return await self._retry(lambda: self.request_once(method, make_request, outcome), retry_if)
+        within_ms = self.terms.config.delivery_timeout_ms
+        return await self.directory.retry(lambda: self.request_once(method, make_request, outcome), within_ms, retry_if)
 
     async def request_once(self, method: str, make_request: Callable[[], Any], outcome: CallOutcome) -> Any:
         """One request, retried only until a broker is found."""
@@ -154,21 +157,6 @@ class ProducerSession:
                 raise
 
         return await self.directory.any(attempted)
-
-    async def _retry(self, request: Callable[[], Any], retry_if: type[GoQueueError] | None = None) -> Any:
-        """Retry until the delivery timeout."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.terms.config.delivery_timeout_ms / 1_000
-        backoff = self.directory.backoff()
-        while True:
-            try:
-                return await request()
-            except GoQueueError as error:
-                goes_on = error.retriable or (retry_if is not None and isinstance(error, retry_if))
-                pause_s = backoff.next_s(error.retry_after_s)
-                if not goes_on or loop.time() + pause_s > deadline:
-                    raise
-            await asyncio.sleep(pause_s)
 
 
 def _timeout_ms(timeout: Span | None) -> int:
