@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any, Self
 
 from goqueue.client.connection.directory import Directory
@@ -20,7 +21,7 @@ from goqueue.client.consumer.rebalance import OnPartitions, Rebalancer
 from goqueue.client.consumer.receive_buffer import ReceiveBuffer, ReceivedBatch
 from goqueue.client.consumer.settler import ACK, RELEASE, Claim, Order, Settler
 from goqueue.client.consumer.stream_source import Progress, StreamArrivals, StreamBatch, TopicPartition
-from goqueue.client.consumer.worker import Handler, WorkSource, run_handlers
+from goqueue.client.consumer.worker import Handler, Worker, stopping_on_signals
 from goqueue.client.messages.serializers import Deserializer
 from goqueue.model.errors import ClientClosed, GoQueueError, InvalidRequest
 from goqueue.model.logging import get_logger
@@ -219,22 +220,19 @@ class AsyncConsumer:
         self, handler: Handler, *, concurrency: int = 16, shutdown_timeout: Span = 30.0, signals: bool = True
     ) -> None:
         """Handle messages until SIGTERM or SIGINT, or until ``close``; see ``AsyncClient.worker``."""
-        await run_handlers(self._work_source(), handler, concurrency, to_seconds(shutdown_timeout), signals=signals)
-
-    def _work_source(self) -> WorkSource:
-        async def start(takers: int) -> None:
-            self._fetching.pace.takers = takers
-            await self.start()
-
-        return WorkSource(
-            use_threads=self._use_threads,
-            start=start,
-            is_stream=lambda: bool(self._is_stream),
-            next=self._next,
-            settle=self._settle,
-            stop_taking=self.stop_taking,
-            close=self.close,
-        )
+        shutdown_timeout_s = to_seconds(shutdown_timeout)
+        worker = Worker(handler, concurrency, self._next, self._settle)
+        with stopping_on_signals(self.stop_taking) if signals else nullcontext():
+            try:
+                if not worker.is_async:
+                    self._use_threads()
+                self._fetching.pace.takers = concurrency
+                await self.start()
+                if self._is_stream:
+                    raise InvalidRequest("a worker handles messages of a queue in any order; iterate over a stream")
+                await worker.run(shutdown_timeout_s)
+            finally:
+                await self.close()
 
     def _use_threads(self) -> None:
         """Prepare for messages to be settled in other threads."""

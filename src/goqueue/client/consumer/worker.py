@@ -7,8 +7,7 @@ import inspect
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import contextmanager
 from typing import Any
 
 from goqueue.client.consumer.handler_result import Reject, Retry, order_for_outcome, to_seconds
@@ -26,39 +25,6 @@ STOPPING = "stopping: what is in hand is finished"
 _MAX_CONCURRENCY = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class WorkSource:
-    """The operations of a consumer that a worker needs."""
-
-    use_threads: Callable[[], None]
-    """Called before ``start`` when handlers run in threads, which then settle messages."""
-    start: Callable[[int], Awaitable[None]]
-    """Joins the group; the argument is how many messages are handled at once."""
-    is_stream: Callable[[], bool]
-    """Whether the group's mode is ``stream``; known once started."""
-    next: Callable[[], Awaitable[Any]]
-    """The next message, or ``None`` when the consumer is closed or takes nothing more."""
-    settle: Callable[[Order, Sequence[Any]], object]
-    stop_taking: Callable[[], None]
-    close: Callable[[], Awaitable[None]]
-
-
-async def run_handlers(
-    source: WorkSource, handler: Handler, concurrency: int, shutdown_timeout_s: float, *, signals: bool
-) -> None:
-    """Run until a signal or until the consumer is closed; then finish messages being handled and leave the group."""
-    check_concurrency(concurrency)
-    if handler is None:
-        raise InvalidConfiguration("handler is None; it must be a function")
-    check_callable("handler", handler)
-    worker = _Worker(source, handler, concurrency)
-    with _stopping_on_signals(source.stop_taking) if signals else nullcontext():
-        try:
-            await worker.run(shutdown_timeout_s)
-        finally:
-            await source.close()
-
-
 def check_callable(name: str, value: object) -> None:
     """Check before joining: with a handler that is not callable every message would fail."""
     if value is not None and not callable(value):
@@ -73,23 +39,32 @@ def check_concurrency(concurrency: int) -> int:
     return concurrency
 
 
-class _Worker:
-    def __init__(self, source: WorkSource, handler: Handler, concurrency: int) -> None:
-        self._source = source
+class Worker:
+    """``take`` returns the next message, or ``None`` when no more are to be handled; ``settle`` settles messages."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        concurrency: int,
+        take: Callable[[], Awaitable[Any]],
+        settle: Callable[[Order, Sequence[Any]], object],
+    ) -> None:
+        self._concurrency = check_concurrency(concurrency)
+        if handler is None:
+            raise InvalidConfiguration("handler is None; it must be a function")
+        check_callable("handler", handler)
         self._handler = handler
-        self._concurrency = concurrency
-        self._is_async = _is_async(handler)
+        self.is_async = _is_async(handler)
+        """Otherwise the handler runs in threads, which then settle messages."""
+        self._take = take
+        self._settle = settle
         self._pool: ThreadPoolExecutor | None = None
 
     async def run(self, shutdown_timeout_s: float) -> None:
-        source = self._source
-        if not self._is_async:
-            source.use_threads()
+        """Handle messages until there are no more, and then finish those being handled."""
+        if not self.is_async:
             self._pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="goqueue-worker")
         try:
-            await source.start(self._concurrency)
-            if source.is_stream():
-                raise InvalidRequest("a worker handles messages of a queue in any order; iterate over a stream")
             await self._work(shutdown_timeout_s)
         finally:
             if self._pool is not None:
@@ -113,14 +88,14 @@ class _Worker:
                 raise outcome
 
     async def _take_and_handle(self) -> None:
-        while (message := await self._source.next()) is not None:
+        while (message := await self._take()) is not None:
             order = await self._handle(message)
             if order is not None and not message.settled:
-                self._source.settle(order, [message])
+                self._settle(order, [message])
 
     async def _handle(self, message: Any) -> Order | None:
         try:
-            if self._is_async:
+            if self.is_async:
                 with in_context_of(message):
                     await self._handler(message)  # type: ignore[misc]
             else:
@@ -161,7 +136,7 @@ def _is_async(handler: Handler) -> bool:
 
 
 @contextmanager
-def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
+def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     """The first signal stops; a second one has its usual effect."""
     loop = asyncio.get_running_loop()
     taken: list[signal.Signals] = []
