@@ -13,6 +13,7 @@ import re
 import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from goqueue.model.errors import GoQueueError, InvalidRequest
@@ -176,28 +177,18 @@ def _setting(default: Any, doc: str, unit: Unit, **limits: Any) -> Any:
     return dataclasses.field(default=default, metadata={_SPEC: FieldSpec(doc=doc, unit=unit, **limits)})
 
 
+def _bounded(unit: Unit, default: float | str | None, bounds: tuple[float, float], doc: str, **more: bool) -> Any:
+    """``bounds``: the smallest and the largest number, or numbers of characters."""
+    return _setting(default, doc, unit, minimum=bounds[0], maximum=bounds[1], **more)
+
+
 # One function for each unit declares a field of a settings dataclass. ``more`` are the flags of ``FieldSpec``.
 
-
-def count(default: int | None, minimum: int, maximum: int, doc: str, **more: bool) -> Any:
-    return _setting(default, doc, "count", minimum=minimum, maximum=maximum, **more)
-
-
-def duration_ms(default: int | None, minimum: int, maximum: int, doc: str, **more: bool) -> Any:
-    return _setting(default, doc, "ms", minimum=minimum, maximum=maximum, **more)
-
-
-def size_bytes(default: int | None, minimum: int, maximum: int, doc: str, **more: bool) -> Any:
-    return _setting(default, doc, "bytes", minimum=minimum, maximum=maximum, **more)
-
-
-def ratio(default: float, minimum: float, maximum: float, doc: str) -> Any:
-    return _setting(default, doc, "ratio", minimum=minimum, maximum=maximum)
-
-
-def text(default: str, minimum: int, maximum: int, doc: str, **more: bool) -> Any:
-    """``minimum`` and ``maximum`` are numbers of characters."""
-    return _setting(default, doc, "text", minimum=minimum, maximum=maximum, **more)
+count = partial(_bounded, "count")
+duration_ms = partial(_bounded, "ms")
+size_bytes = partial(_bounded, "bytes")
+ratio = partial(_bounded, "ratio")
+text = partial(_bounded, "text")
 
 
 def choice(default: str, choices: tuple[str, ...], doc: str, **more: bool) -> Any:

@@ -48,30 +48,29 @@ class GroupSettings:
     start: StartAt = choice(
         "earliest", ("earliest", "latest"), "Where the group starts in a partition that is new to it."
     )
-    max_in_flight: int = count(1_000, 1, 100_000, "How many messages a member may have in flight.")
-    visibility_timeout_ms: int | None = duration_ms(None, 100, MAX_VISIBILITY_MS, _INHERITED, inherits=True)
-    max_retries: int | None = count(None, 0, 1_000_000, _INHERITED, inherits=True)
-    retry_backoff_ms: int | None = duration_ms(None, 0, _DAY_MS, _INHERITED, inherits=True)
-    max_retry_backoff_ms: int | None = duration_ms(None, 0, _DAY_MS, _INHERITED, inherits=True)
+    max_in_flight: int = count(1_000, (1, 100_000), "How many messages a member may have in flight.")
+    visibility_timeout_ms: int | None = duration_ms(None, (100, MAX_VISIBILITY_MS), _INHERITED, inherits=True)
+    max_retries: int | None = count(None, (0, 1_000_000), _INHERITED, inherits=True)
+    retry_backoff_ms: int | None = duration_ms(None, (0, _DAY_MS), _INHERITED, inherits=True)
+    max_retry_backoff_ms: int | None = duration_ms(None, (0, _DAY_MS), _INHERITED, inherits=True)
     session_timeout_ms: int = duration_ms(
         30_000,
-        1_000,
-        30 * 60_000,
+        (1_000, 30 * 60_000),
         "A member that sends nothing for this long is removed from the group. A join can set another timeout.",
     )
     handover_timeout_ms: int = duration_ms(
         10_000,
-        0,
-        10 * 60_000,
+        (0, 10 * 60_000),
         "Under 'sticky', how long the owner of a partition that moves may take to finish its messages in flight.",
     )
     auto_commit_ms: int = duration_ms(
-        5_000, 100, 3_600_000, "How often the offsets of a 'stream' member that joined with auto_commit are committed."
+        5_000,
+        (100, 3_600_000),
+        "How often the offsets of a 'stream' member that joined with auto_commit are committed.",
     )
     idle_expiry_ms: int | None = duration_ms(
         7 * _DAY_MS,
-        60_000,
-        3_650 * _DAY_MS,
+        (60_000, 3_650 * _DAY_MS),
         "A group that has no members for this long is deleted, with its offsets.",
         unlimited=True,
     )

@@ -39,7 +39,9 @@ _MAX_PROBLEMS = 10
 
 def _lane_weight(lane: str, default: int) -> Any:
     return count(
-        default, 1, 1_000, f"The share of lane {lane} in a poll, relative to the weights of other lanes with messages."
+        default,
+        (1, 1_000),
+        f"The share of lane {lane} in a poll, relative to the weights of other lanes with messages.",
     )
 
 
@@ -47,15 +49,18 @@ def _lane_weight(lane: str, default: int) -> Any:
 class TopicSettings:
     """The settings of a topic, each with its default. A topic stores only what was set for it."""
 
-    partitions: int = count(3, 1, MAX_PARTITIONS, "How many partitions the topic has.", fixed=True)
+    partitions: int = count(3, (1, MAX_PARTITIONS), "How many partitions the topic has.", fixed=True)
     retention_ms: int | None = duration_ms(
-        7 * _DAY_MS, 1_000, _TEN_YEARS_MS, "Segments whose last append is older than this are deleted.", unlimited=True
+        7 * _DAY_MS,
+        (1_000, _TEN_YEARS_MS),
+        "Segments whose last append is older than this are deleted.",
+        unlimited=True,
     )
     retention_bytes: int | None = size_bytes(
-        None, 1 << 20, 1 << 50, "A partition larger than this loses its oldest segments.", unlimited=True
+        None, (1 << 20, 1 << 50), "A partition larger than this loses its oldest segments.", unlimited=True
     )
     segment_bytes: int = size_bytes(
-        64 << 20, 64 << 10, 1 << 30, "The size at which a segment file is closed and a new one is started."
+        64 << 20, (64 << 10, 1 << 30), "The size at which a segment file is closed and a new one is started."
     )
     cleanup: Cleanup = choice(
         "delete",
@@ -63,7 +68,7 @@ class TopicSettings:
         "'delete' drops old segments by retention; 'compact' keeps the last value of every key and ignores retention.",
     )
     tombstone_retention_ms: int = duration_ms(
-        _DAY_MS, 0, _TEN_YEARS_MS, "Under 'compact', how long a tombstone stays readable."
+        _DAY_MS, (0, _TEN_YEARS_MS), "Under 'compact', how long a tombstone stays readable."
     )
     fsync: FsyncPolicy = choice(
         "always",
@@ -71,32 +76,27 @@ class TopicSettings:
         "When an acknowledged message is on the disk: before the acknowledgement ('always'), within "
         "storage.fsync_interval_ms ('interval'), or whenever the operating system writes it ('never').",
     )
-    max_message_bytes: int = size_bytes(16 << 20, 1 << 10, 64 << 20, "The largest value of a message.")
+    max_message_bytes: int = size_bytes(16 << 20, (1 << 10, 64 << 20), "The largest value of a message.")
     max_timestamp_ahead_ms: int = duration_ms(
         3_600_000,
-        0,
-        _TEN_YEARS_MS,
+        (0, _TEN_YEARS_MS),
         "A message whose timestamp is further ahead of the broker's clock than this is refused.",
     )
 
     dedup_window_ms: int = duration_ms(
-        300_000,
-        1_000,
-        _DAY_MS,
-        "How long a dedup id is remembered; a message with the same id is not stored again.",
+        300_000, (1_000, _DAY_MS), "How long a dedup id is remembered; a message with the same id is not stored again."
     )
 
     visibility_timeout_ms: int = duration_ms(
         30_000,
-        100,
-        MAX_VISIBILITY_MS,
+        (100, MAX_VISIBILITY_MS),
         "How long a polled message is hidden from other members of the group, unless it is settled or extended.",
     )
-    max_retries: int = count(3, 0, 1_000_000, "How often a message is redelivered before it is dead-lettered.")
+    max_retries: int = count(3, (0, 1_000_000), "How often a message is redelivered before it is dead-lettered.")
     retry_backoff_ms: int = duration_ms(
-        1_000, 0, _DAY_MS, "How long a nacked message waits for its first retry; every further wait is twice as long."
+        1_000, (0, _DAY_MS), "How long a nacked message waits for its first retry; every further wait is twice as long."
     )
-    max_retry_backoff_ms: int = duration_ms(60_000, 0, _DAY_MS, "The longest wait before a retry.")
+    max_retry_backoff_ms: int = duration_ms(60_000, (0, _DAY_MS), "The longest wait before a retry.")
     dead_letter_topic: str = topic_name(
         "", "The topic for dead letters; empty: the name of this topic with '.dlq' appended. Created when first needed."
     )
@@ -106,7 +106,7 @@ class TopicSettings:
         "Whether values must match a schema: a message that does not is refused ('on') or dead-lettered.",
     )
     schema_subject: str = text(
-        "", 0, 1_000, "The subject of the schemas; empty: the name of this topic with '-value' appended."
+        "", (0, 1_000), "The subject of the schemas; empty: the name of this topic with '-value' appended."
     )
     schema_framing: SchemaFraming = choice(
         "auto",
@@ -116,8 +116,7 @@ class TopicSettings:
     )
     message_ttl_ms: int | None = duration_ms(
         None,
-        1,
-        _TEN_YEARS_MS,
+        (1, _TEN_YEARS_MS),
         "A message that a group has not delivered within this time expires in the group.",
         unlimited=True,
     )
@@ -132,8 +131,7 @@ class TopicSettings:
     background_weight: int = _lane_weight("background", 3)
     lane_starvation_ms: int = duration_ms(
         30_000,
-        1_000,
-        _DAY_MS,
+        (1_000, _DAY_MS),
         "A lane with messages from which a group has fetched nothing for this long comes first once.",
     )
 

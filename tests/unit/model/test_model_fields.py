@@ -25,7 +25,7 @@ ENORMOUS = (16**20_000, "9" * 10_000, "x" * 10_000, [["x" * 1_000] * 1_000], {"a
 
 @dataclass(frozen=True)
 class Example:
-    wait_ms: int = duration_ms(100, 10, 1_000, "How long.")
+    wait_ms: int = duration_ms(100, (10, 1_000), "How long.")
     mode: str = choice("a", ("a", "b"), "Which.")
 
 
