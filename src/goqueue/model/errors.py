@@ -4,72 +4,29 @@
 
     GoQueueError
     ├── InvalidRequest           what was sent cannot be understood or is out of bounds
-    │   ├── InvalidTopicName
-    │   ├── InvalidGroupName
-    │   ├── InvalidReceipt
-    │   ├── ReservedTopicName
-    │   ├── InvalidSettings
+    │   ├── InvalidTopicName / ReservedTopicName / InvalidGroupName / InvalidReceipt
+    │   ├── InvalidSettings / InvalidConfiguration / BodyTooLarge
     │   ├── InvalidSchema / InvalidSubject / InvalidVersion / InvalidCompatibility / InvalidMode
-    │   ├── InvalidMessage
-    │   │   ├── InvalidFrame
-    │   │   ├── SchemaViolation
-    │   │   ├── MessageTooLarge
-    │   │   └── TimestampOutOfRange
-    │   ├── InvalidConfiguration
-    │   └── BodyTooLarge
-    ├── TopicNotFound
-    ├── PartitionNotFound
-    ├── DelayedNotFound
-    ├── TraceNotFound
+    │   └── InvalidMessage
+    │       └── InvalidFrame / SchemaViolation / MessageTooLarge / TimestampOutOfRange
+    ├── TopicExists / TopicNotFound / PartitionNotFound / OffsetOutOfRange / TraceNotFound
+    ├── DelayedNotFound / AmbiguousOffset / TooManyDelayed / TooManyDedupIds
     ├── SubjectNotFound / VersionNotFound / SchemaNotFound
     ├── SubjectSoftDeleted / SubjectNotSoftDeleted / VersionSoftDeleted / VersionNotSoftDeleted
     ├── SubjectNotConfigured / ModeNotConfigured / SubjectReadOnly
-    ├── IncompatibleSchema
-    ├── SchemaIsReferenced
-    ├── SchemaIdTaken
-    ├── AmbiguousOffset
-    ├── TooManyDelayed
-    ├── TopicExists
-    ├── GroupNotFound
-    ├── GroupConflict
-    ├── NoDeadLetterTopic
-    ├── UnknownMember
-    ├── MemberFenced
-    ├── StaleGeneration
-    ├── NotAssigned
-    ├── StaleReceipt
-    ├── UnknownProducer
-    ├── ProducerFenced
-    ├── OutOfOrderSequence / DuplicateSequence
-    ├── TransactionNotFound
-    ├── TransactionConflict
-    ├── TransactionAborted
-    ├── TooManyTransactions
-    ├── TooManyDedupIds
-    ├── OffsetOutOfRange
+    ├── IncompatibleSchema / SchemaIsReferenced / SchemaIdTaken
+    ├── GroupNotFound / GroupConflict / NoDeadLetterTopic
+    ├── UnknownMember / MemberFenced / StaleGeneration / NotAssigned / StaleReceipt
+    ├── UnknownProducer / ProducerFenced / OutOfOrderSequence / DuplicateSequence
+    ├── TransactionNotFound / TransactionConflict / TransactionAborted / TooManyTransactions
     ├── NotFound / MethodNotAllowed / UnsupportedMediaType / NotAcceptable / UnsupportedFeature
-    ├── CrossOrigin / HostNotAllowed
-    ├── RequestTimeout
-    ├── Overloaded
-    ├── ShuttingDown
-    ├── NotLeader
-    ├── BackupUnderway
-    ├── DiskFull
-    ├── StorageFailed
-    ├── CorruptData
-    ├── DataFolderLocked
-    ├── DataFolderTooNew
-    ├── LinkInDataFolder
+    ├── CrossOrigin / HostNotAllowed / RequestTimeout
+    ├── Overloaded / ShuttingDown / NotLeader / BackupUnderway
+    ├── DiskFull / StorageFailed / CorruptData / DataFolderLocked / DataFolderTooNew / LinkInDataFolder
     ├── ClientError              raised by a client, never sent by a broker
-    │   ├── MissingDependency
-    │   ├── BrokerUnavailable
-    │   ├── WrongPort
-    │   ├── DeliveryTimeout
-    │   ├── BufferFull
-    │   ├── NotAllStored
-    │   └── ClientClosed
-    ├── UnknownError
-    └── InternalError
+    │   ├── MissingDependency / BrokerUnavailable / WrongPort / ClientClosed
+    │   └── DeliveryTimeout / BufferFull / NotAllStored
+    └── UnknownError / InternalError
 
 A class is a row of the table: its arguments are its code and its status over HTTP, gRPC and the registry's protocol. An
 argument that is left out is that of the base. A code never changes, and a retired one is never used again. The mappings
