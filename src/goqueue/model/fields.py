@@ -18,12 +18,7 @@ from typing import Any, Literal
 
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.names import check_topic_name
-from goqueue.model.units import (
-    format_duration_ms,
-    format_size_bytes,
-    parse_duration_ms,
-    parse_size_bytes,
-)
+from goqueue.model.units import format_duration_ms, format_size_bytes, parse_duration_ms, parse_size_bytes
 
 Unit = Literal["ms", "bytes", "count", "ratio", "text", "topic", "flag", "choice"]
 UNLIMITED = "unlimited"

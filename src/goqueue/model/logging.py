@@ -81,11 +81,7 @@ class Logger:
         self._write(logging.ERROR, event, fields, True)
 
     def _write(
-        self,
-        level: int,
-        event: str,
-        fields: dict[str, object],
-        exc_info: BaseException | bool | None = None,
+        self, level: int, event: str, fields: dict[str, object], exc_info: BaseException | bool | None = None
     ) -> None:
         if self._logger.isEnabledFor(level):
             if trace_id := _trace_id.get():

@@ -18,10 +18,7 @@ _SIZE_UNITS = {
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*([a-zA-Z]{0,3})", re.ASCII)
-_INSTANT = re.compile(
-    r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?([Zz]|[+-]\d\d:\d\d)",
-    re.ASCII,
-)
+_INSTANT = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _INSTANT_LIMIT_NS = 1 << 63
 _LONGEST_INSTANT = 100
 

@@ -105,11 +105,7 @@ class BrokerProcess:
 
 @contextmanager
 def running_broker(
-    data: Path | str | None = None,
-    *,
-    http_port: int = 0,
-    grpc_port: int = 0,
-    settings: dict[str, object] | None = None,
+    data: Path | str | None = None, *, http_port: int = 0, grpc_port: int = 0, settings: dict[str, object] | None = None
 ) -> Iterator[BrokerProcess]:
     """A broker on ``data``, or on a temporary folder that is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="goqueue-test-") as folder:

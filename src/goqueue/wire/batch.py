@@ -19,15 +19,7 @@ from numpy.typing import NDArray
 
 from goqueue.model.errors import InvalidFrame
 from goqueue.model.message import HIDDEN
-from goqueue.wire.frame import (
-    CHECKSUM_FROM,
-    FLAGS_AT,
-    HEADER_SIZE,
-    INVISIBLE,
-    MAGIC,
-    PRIORITY_AT,
-    VERSION,
-)
+from goqueue.wire.frame import CHECKSUM_FROM, FLAGS_AT, HEADER_SIZE, INVISIBLE, MAGIC, PRIORITY_AT, VERSION
 from goqueue.wire.internal_headers import ProducerStamp
 
 MAX_BATCH_BYTES = 1 << 20

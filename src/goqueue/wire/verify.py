@@ -9,13 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from goqueue.model.errors import (
-    GoQueueError,
-    InvalidFrame,
-    InvalidMessage,
-    MessageTooLarge,
-    TimestampOutOfRange,
-)
+from goqueue.model.errors import GoQueueError, InvalidFrame, InvalidMessage, MessageTooLarge, TimestampOutOfRange
 from goqueue.model.message import PRIORITY_LABELS, Headers
 from goqueue.wire.batch import CheckedBatch, Columns, FrameRun, check_layout, lanes_of
 from goqueue.wire.delayed import delay_checks, is_only_due

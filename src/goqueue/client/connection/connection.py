@@ -92,14 +92,10 @@ class Connection:
         self._messages = pb_grpc.MessagesStub(self._channel)
         # Publish and fetch carry most of the bytes, so their batches bypass protobuf.
         self._publish_stream = self._channel.stream_stream(
-            _PUBLISH_STREAM,
-            request_serializer=_dump_publish,
-            response_deserializer=pb.PublishResponse.FromString,
+            _PUBLISH_STREAM, request_serializer=_dump_publish, response_deserializer=pb.PublishResponse.FromString
         )
         self._fetch = self._channel.unary_stream(
-            _FETCH,
-            request_serializer=pb.FetchRequest.SerializeToString,
-            response_deserializer=FETCH_RESPONSE.load,
+            _FETCH, request_serializer=pb.FetchRequest.SerializeToString, response_deserializer=FETCH_RESPONSE.load
         )
         self.topics = pb_grpc.TopicsStub(self._channel)
         self.metadata = pb_grpc.MetadataStub(self._channel)

@@ -96,11 +96,7 @@ def _is_open(message: Received[Any]) -> bool:
 
 class _DeliveryContext:
     def __init__(
-        self,
-        settler: Settler,
-        deserializer: Deserializer | None,
-        group: str = "",
-        directory: Directory | None = None,
+        self, settler: Settler, deserializer: Deserializer | None, group: str = "", directory: Directory | None = None
     ) -> None:
         self.settler = settler
         self.group = group

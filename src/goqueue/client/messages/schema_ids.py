@@ -46,11 +46,7 @@ def schema_ids(run: FrameRun) -> set[int]:
 
 
 async def load_schemas(
-    deserializer: Deserializer | None,
-    ids: Collection[int],
-    backoff: Backoff,
-    *,
-    goes_on: Callable[[], bool],
+    deserializer: Deserializer | None, ids: Collection[int], backoff: Backoff, *, goes_on: Callable[[], bool]
 ) -> None:
     """Load the schemas, with retries as long as ``goes_on`` is true."""
     if not ids or not isinstance(deserializer, SchemaReader):

@@ -77,11 +77,7 @@ class BatchSender:
     """
 
     def __init__(
-        self,
-        config: ProducerConfig,
-        deliver: Deliver,
-        released: Callable[[int], None],
-        sequence: Numbering | None,
+        self, config: ProducerConfig, deliver: Deliver, released: Callable[[int], None], sequence: Numbering | None
     ) -> None:
         self._config = config
         self._deliver = deliver

@@ -33,10 +33,7 @@ class ProtobufSerializer(SchemaSerializer):
     _kind: SchemaKind = "PROTOBUF"
 
     def __init__(
-        self,
-        schemas: AsyncSchemas | Schemas,
-        message_class: type[Message],
-        **which: Unpack[WhichSchema],
+        self, schemas: AsyncSchemas | Schemas, message_class: type[Message], **which: Unpack[WhichSchema]
     ) -> None:
         self._class = _checked(message_class)
         is_registered = which.get("use_latest") or which.get("version") is not None
