@@ -87,8 +87,7 @@ class OffsetRuns:
         return np.cumsum(edges[:-1], dtype=np.int8).view(np.bool_)
 
     def without(self, low: int, high: int) -> OffsetRuns:
-        """A copy without the offsets from ``low`` to before ``high``. This set does not change: a reader may still use
-        it for records that it has read."""
+        """A copy without the offsets from ``low`` to before ``high``: a reader may still use this set."""
         first, end = bisect_right(self._ends, low), bisect_left(self._starts, high)
         if first >= end or low >= high:
             return self

@@ -227,8 +227,8 @@ def parse_batch(data: bytes | bytearray | memoryview) -> FrameRun:
 
 
 def check_layout(run: FrameRun) -> Columns:
-    """The columns of a run once every frame is known to be whole: magic, version, lengths, checksum. The error names
-    the first frame that is not."""
+    """Check magic, version, lengths and checksum of every frame, and return the columns. The error names the first
+    frame that is not whole."""
     columns = run.columns()
     for bad, what in _layout_faults(run, columns):
         if bad.any():

@@ -19,8 +19,7 @@ def decompress(value: bytes, max_bytes: int) -> bytes:
 
 
 def decompress_within(value: bytes, max_bytes: int) -> bytes | None:
-    """Decompress all consecutive frames, each of which must be complete; ``None`` if the result exceeds
-    ``max_bytes``."""
+    """Decompress consecutive frames, each of them complete; ``None`` if the result exceeds ``max_bytes``."""
     unpacker = zstandard.ZstdDecompressor()
     frame = unpacker.decompressobj()
     parts: list[bytes] = []
@@ -45,8 +44,7 @@ def decompress_within(value: bytes, max_bytes: int) -> bytes | None:
 
 
 def decompressed_start(value: bytes, size: int) -> bytes:
-    """The first ``size`` decompressed bytes, without decompressing the rest; fewer only if the value is shorter or
-    truncated."""
+    """The first ``size`` decompressed bytes, without decompressing the rest; fewer if there are no more."""
     try:
         with zstandard.ZstdDecompressor().stream_reader(value, read_across_frames=True) as reader:
             return reader.read(size)

@@ -35,8 +35,7 @@ class MessageColumns(NamedTuple):
 
 
 def decode_columns(run: FrameRun) -> MessageColumns:
-    """Decode frames that are known to be whole. A producer's stamp belongs to the log and is left out of the
-    headers."""
+    """Decode frames that are known to be whole. A producer's stamp belongs to the log and is left out."""
     columns = run.columns()
     data = bytes(run.frames)
     flags = columns["flags"]

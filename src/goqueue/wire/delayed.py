@@ -214,8 +214,7 @@ def fire(frames: Sequence[bytes | memoryview], offsets: Sequence[int], now_ns: i
 
 
 def fired_origin(packed_headers: bytes) -> int | None:
-    """Offset of the delayed record that a message came from, or that a control record refers to, by the last header.
-    ``None`` if that is another header."""
+    """Offset of the delayed record that a message or a control record names in its last header, if it does."""
     most = len(_OFFSET_START) + _COUNT_SIZE + _MOST_DIGITS
     tail = packed_headers[-most:]
     start = tail.rfind(_OFFSET_START)
@@ -251,8 +250,7 @@ def read_control(value: bytes, headers: Headers) -> tuple[str, int, int | None] 
 
 
 def is_only_due(packed: bytes, *, may_be_stamped: bool) -> bool:
-    """Whether a frame's only header is the due time, the common case of delayed messages; behind a producer's stamp, if
-    it may have one."""
+    """Whether a frame's only header, behind a stamp if it may have one, is the due time: the common case."""
     if len(packed) == _COUNT_SIZE + DUE_HEADER_SIZE:
         return packed[:-8] in _ONLY_DUE
     return (

@@ -1,5 +1,4 @@
-"""Reserved headers of the system. Their names begin with ``goqueue-``; producers may not set them, with a few
-exceptions."""
+"""Reserved headers of the system: their names begin with ``goqueue-``. Producers may set only a few of them."""
 
 from __future__ import annotations
 
@@ -59,8 +58,7 @@ ORIGIN_TIMESTAMP = "goqueue-origin-timestamp"
 DELAYED_OFFSET = "goqueue-delayed-offset"
 """On a delayed message that became visible: offset of the delayed record."""
 DELAYED_TIMESTAMP = "goqueue-delayed-timestamp"
-"""On a delayed message that became visible: timestamp set by its producer. Its own timestamp is when it became
-visible."""
+"""On a delayed message that became visible: its producer's timestamp; its own is when it became visible."""
 DUE_AT = "goqueue-due-at"
 """On a delayed record, after all other headers: due time in Unix nanoseconds, in eight bytes."""
 DUE_IN = "goqueue-due-in"

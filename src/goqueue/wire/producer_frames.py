@@ -128,8 +128,7 @@ def read_marker(flags: int, stamp: ProducerStamp) -> Marker | None:
 
 
 def check_stamp(run: FrameRun, first_headers_bytes: int) -> tuple[ProducerStamp | None, bool]:
-    """The stamp of a producer's batch, if present, and whether the first frame has any other header; raises if the
-    stamp is invalid."""
+    """The stamp of a producer's batch, if present, and whether the first frame has any other header."""
     end = int(run.positions[1]) if len(run.positions) > 1 else len(run.frames)
     if not first_headers_bytes:
         return None, False

@@ -144,8 +144,7 @@ def derived_trace_ids(topic: str, partition: int, offsets: NDArray[np.int64]) ->
 
 
 def place_of(trace_id: str) -> DerivedPlace:
-    """Position encoded in a derived trace id. For other trace ids, the result is a position that hardly any message
-    has."""
+    """Position encoded in a derived trace id. Other trace ids give a position that hardly any message has."""
     upper, lower = int(trace_id[:16], 16), int(trace_id[16:], 16)
     offset = _unmixed(lower) ^ upper
     return DerivedPlace(upper >> _PARTITION_BITS, upper & ((1 << _PARTITION_BITS) - 1), offset)

@@ -53,8 +53,7 @@ def has_many_headers(run: FrameRun) -> bool:
 
 
 def header_checks(run: FrameRun) -> Iterator[None]:
-    """Checks of ``verify_batch`` on headers, one message at a time, for callers that yield to other tasks in
-    between."""
+    """Checks of ``verify_batch`` on headers one by one, for callers that yield to other tasks in between."""
     columns = check_layout(run)
     yield
     stamp, _ = check_stamp(run, int(columns["headers_length"][0]))

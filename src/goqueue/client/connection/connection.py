@@ -25,12 +25,10 @@ _LOST_CODES = {
     grpc.StatusCode.INTERNAL,
 }
 _NO_CONNECTION = "failed to connect to all addresses"
-"""gRPC's text for a call that never had a connection. After any other lost call the request may have been carried
-out."""
+"""gRPC's text for a call that never had a connection. Any other lost call may have been carried out."""
 
 _STREAMED_BYTES = 3 << 19
-"""Largest batch for the shared stream. Every broker accepts a batch of several messages; one large message may be too
-large."""
+"""Largest batch for the shared stream: every broker accepts as much in several messages, but not in one."""
 
 
 CALL_ENDED = (grpc.aio.AioRpcError, grpc.aio.InternalError, asyncio.InvalidStateError)

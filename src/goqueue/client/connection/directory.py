@@ -32,8 +32,7 @@ class _TopicLeaders:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at an operation that any broker can serve. ``maybe_done``: an earlier attempt may have carried it
-    out."""
+    """One attempt at an operation that any broker can serve. ``maybe_done``: an earlier one may have carried it out."""
 
     broker: Connection
     timeout_ms: int
@@ -50,8 +49,7 @@ class Attempt:
             raise errors.BrokerUnavailable(str(error)) from None
 
     async def command(self, method: Any, request: Any) -> Any:
-        """A call that changes something. It gets the full request timeout: once it is sent, no other broker is
-        tried."""
+        """A call that changes something. It gets the full request timeout: once sent, no other broker is tried."""
         return await self.broker.call(method, request)
 
 
@@ -161,8 +159,7 @@ class Directory:
             self._addresses.append(self._addresses.pop(0))
 
     async def partitions(self, topic: str, within_ms: int | None = None) -> int:
-        """Number of partitions of a topic. Once known, it is returned without a call, so that routing works without a
-        broker."""
+        """Number of partitions of a topic. Once known it is returned without a call, so routing needs no broker."""
         self.check_open()
         entry = self._leaders.get(topic)
         if entry is None:
@@ -235,14 +232,12 @@ class Directory:
         try:
             response = await attempt.query(broker.metadata.DescribeCluster, pb.DescribeClusterRequest(topics=[topic]))
         except errors.DeliveryTimeout as error:
-            # The broker accepts connections and does not answer. A lookup has no effects, so another broker can be
-            # tried.
+            # The broker accepts connections and does not answer. A lookup has no effects: another broker can be tried.
             raise errors.BrokerUnavailable(str(error)) from None
         return broker.address, response
 
     def run_in_background(self, call: Coroutine[Any, Any, None]) -> None:
-        """Run a call in the background without a caller that waits. Closing the directory allows it a short time to
-        finish."""
+        """Run a call that no caller waits for. Closing the directory allows it a short time to finish."""
         task = asyncio.create_task(call)
         self._background.add(task)
         task.add_done_callback(self._background.discard)

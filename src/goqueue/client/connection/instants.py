@@ -31,8 +31,7 @@ def instant_ns(name: str, moment: Instant) -> int:
 
 
 def span_ns(name: str, span: Span) -> int:
-    """Convert and check a time span given by the user. Negative spans become 0; fractions of a nanosecond are rounded
-    up."""
+    """Convert and check a time span given by the user: at least 0, fractions of a nanosecond rounded up."""
     if isinstance(span, timedelta):
         return max(0, _nanoseconds(span))
     if isinstance(span, int) and not isinstance(span, bool):

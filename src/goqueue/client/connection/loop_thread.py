@@ -54,8 +54,7 @@ class LoopThread:
         work: Coroutine[Any, Any, Result],
         meanwhile: Callable[[concurrent.futures.Future[Result]], None] = lambda _: None,
     ) -> Result:
-        """Run ``meanwhile``, then wait for the result of ``work``. If the caller is interrupted, the work is
-        cancelled."""
+        """Run ``meanwhile``, then wait for the result of ``work``, which is cancelled if the caller is interrupted."""
         self._refuse_own_thread(work)
         future = self._submit(work)
         if future is None:
@@ -70,13 +69,11 @@ class LoopThread:
             raise
 
     def start(self, work: Coroutine[Any, Any, object]) -> None:
-        """Run ``work`` without waiting, from any thread. Does nothing if the loop has stopped: stopping cancelled all
-        work."""
+        """Run ``work`` without waiting, from any thread. Does nothing once the loop has stopped."""
         self._submit(work)
 
     def _submit(self, work: Coroutine[Any, Any, Result]) -> concurrent.futures.Future[Result] | None:
-        # Checked before the lock is taken: in a forked child, a thread that no longer exists may hold the lock for
-        # ever.
+        # Checked before the lock is taken: in a forked child, a thread that is gone may hold the lock for ever.
         if not self._is_forked():
             with self._submit_lock:
                 if self._stopping is None:

@@ -15,8 +15,7 @@ Response = TypeVar("Response")
 
 
 class ResponseCache(Generic[Key, Response]):
-    """Concurrent callers with the same key share one request; the latest ``max_entries`` responses are kept, errors are
-    not."""
+    """Concurrent callers with the same key share one request. Keeps the latest ``max_entries`` responses, no errors."""
 
     def __init__(self, max_entries: int) -> None:
         self._cached: BoundedCache[Key, Response] = BoundedCache(max_entries)

@@ -76,8 +76,7 @@ class AsyncConsumer:
         self._returns_arrivals = False
         """Whether arriving messages are returned to the group at once."""
         self._is_replacing_stream = False
-        """Whether the stream is about to be replaced by one from another position: what still arrives on it is
-        discarded."""
+        """Whether a stream from another position is about to replace this one, whose messages are discarded."""
         self._closing: asyncio.Task[None] | None = None
         self._on_closed = on_closed
 

@@ -81,8 +81,7 @@ class FetchAhead(DemandListener):
             self.shrink()
 
     def shrink(self) -> None:
-        """After handlers have slowed down, return messages that would wait here for long, so that other members get
-        them."""
+        """After handlers have slowed down, return messages that would wait here for long to the other members."""
         if self._buffer is None:
             return
         self.pace.shrink()

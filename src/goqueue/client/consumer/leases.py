@@ -69,8 +69,7 @@ class Lease:
         )
 
     def _runs(self, offsets: Iterable[int]) -> Runs:
-        """Offsets in any order, with repeats. With several lanes a lease has gaps; offsets in a gap are not part of
-        it."""
+        """Offsets in any order, with repeats. A lease of several lanes has gaps, whose offsets are not part of it."""
         chosen = sorted(set(offsets))
         first = bisect_left(self._offsets, chosen[0])
         if self._offsets[first : first + len(chosen)] == chosen:
@@ -133,8 +132,7 @@ class LeaseKeeper:
         return sum(len(lease.left) for lease in self.open())
 
     def held(self, settling: set[Lease]) -> list[pb.HeldLease]:
-        """Open leases as a member names them when it rejoins, and those being settled: the broker may not have
-        received the settlement."""
+        """Open leases, and those being settled (the broker may not know of it), as a member names them to rejoin."""
         leases = sorted(self.open() | settling, key=lambda each: each.taken_at)
         for lease in leases[_MAX_HELD_LEASES:]:
             # Too many to name them all. The youngest are given up, since the fewest of those are being handled.

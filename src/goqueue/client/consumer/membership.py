@@ -65,8 +65,7 @@ class MembershipListener(Protocol):
     def reassigned(self, assignment: pb.Assignment) -> None: ...
 
     def held(self) -> Iterable[pb.HeldLease]:
-        """Leases that have arrived. What else the broker has sent was lost on the way and becomes available to all
-        members."""
+        """Leases that have arrived. Others that the broker has sent become available to all members."""
 
     def failed(self, error: GoQueueError) -> None:
         """The membership has failed: nothing more will arrive."""

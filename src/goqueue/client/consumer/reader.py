@@ -205,8 +205,7 @@ class Reader:
             try:
                 leader = await self._directory.leader(self._topic, number)
                 if number not in self._next_offsets:
-                    # Resolved once: after a broken connection 'latest' would be later, and messages in between would be
-                    # skipped.
+                    # Resolved once: 'latest' would be later after a broken connection, and skip what lies in between.
                     self._next_offsets[number] = await self._find(leader, number)
                 request = self._request(number, self._next_offsets[number], follow=self._follow)
                 async with aclosing(leader.fetch(request)) as responses:

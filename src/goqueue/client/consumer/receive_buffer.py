@@ -225,8 +225,7 @@ class ReceiveBuffer:
         return found
 
     def _close_current(self) -> None:
-        """Close the open batch: it is used up, its turn is over, or the buffer has ended and its rest will not be
-        handed out."""
+        """Close the open batch: it is used up, its turn is over, or the buffer has ended and its rest stays here."""
         current = self._current
         if current is None:
             return
@@ -247,8 +246,7 @@ class ReceiveBuffer:
         self._moved.set()
 
     async def _advance(self, wanted: int) -> bool:
-        """Open the next batch, waiting for one; return whether there is one. ``wanted``: number of messages waited
-        for."""
+        """Open the next batch, if need be waiting for ``wanted`` messages; return whether there is one."""
         while not self._ended:
             if self._failure is not None:
                 raise self._failure

@@ -50,8 +50,7 @@ class _PendingRequest:
 
 
 class Settler:
-    """Calls within one turn of the loop are sent together, one request per verb; each verb has one request in
-    flight."""
+    """Calls within one turn of the loop are sent together; each verb has one request in flight."""
 
     def __init__(
         self,

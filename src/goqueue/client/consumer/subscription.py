@@ -31,8 +31,7 @@ class SubscriptionListener(Protocol):
 
 
 class Subscription:
-    """Requests go out in order; responses are matched to callers by correlation id. Every error is a
-    ``GoQueueError``."""
+    """Requests go out in order; responses are matched to callers by correlation id. Raises ``GoQueueError`` only."""
 
     def __init__(self, connection: Connection, listener: SubscriptionListener) -> None:
         self.connection = connection

@@ -91,8 +91,7 @@ def _position(stored: Published) -> tuple[int, int, int, int | None]:
 
 
 class Encoder:
-    """Validates and encodes messages. Rejects what no broker would accept; checks that depend on the topic are the
-    broker's."""
+    """Validates and encodes messages. Checks that depend on the topic are the broker's."""
 
     def __init__(
         self, serializer: Serializer, max_message_bytes: int, key_serializer: Serializer | None = None
@@ -128,8 +127,7 @@ class Encoder:
         return msgspec.structs.replace(message, key=to_bytes(self._serialize_key(message.key)))
 
     def encode(self, message: Outgoing, more_flags: int = 0, *, leave_room: bool = False) -> tuple[bytes, int]:
-        """The frame, and the priority as a number. ``leave_room``: for a producer stamp, needed if it comes first in a
-        batch."""
+        """The frame, and the priority as a number. ``leave_room``: for the stamp of the first message of a batch."""
         key = key_bytes(message.key)
         if message.value is None:
             if not key:

@@ -22,8 +22,7 @@ class TopicSerializer(Protocol):
     def __call__(self, value: Any) -> bytes: ...
 
     async def bind(self, topic: str, part: Part) -> Serializer:
-        """The serializer for the keys or values of a topic. Called before each message, so it should cache its
-        result."""
+        """The serializer for keys or values of a topic. Called before each message: it should cache its result."""
 
 
 @runtime_checkable

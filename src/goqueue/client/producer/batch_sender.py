@@ -143,8 +143,7 @@ class BatchSender:
     async def _after_error(
         self, batch: _WireBatch, entries: list[PendingBatch], error: GoQueueError, backoff: Backoff
     ) -> list[PendingBatch]:
-        """Pause; return what is left to retry. The same list means the same wire batch, unless its ``wire`` was
-        reset."""
+        """Pause; return what is left to retry. The same list means the same wire batch, unless ``wire`` was reset."""
         is_open = batch.stamp is not None and batch.maybe_stored
         if batch.stamp is not None and self._sequence is not None and self._sequence.begins_anew:
             if isinstance(error, errors.DuplicateSequence):

@@ -67,8 +67,7 @@ class ProducerSession:
         self._identity: ProducerIdentity | None = None
         self._instance = secrets.token_hex(8)
         self._was_initialized = False
-        """Whether it has taken over before: then it is initialized again only if no other producer has taken over
-        since."""
+        """Whether it has taken over before: it does so again only if no other producer has done so since."""
         self._sequences: dict[tuple[str, int], TransactionSequence] = {}
         self._init_lock = asyncio.Lock()
         self.fenced: errors.ProducerFenced | None = None

@@ -317,8 +317,7 @@ class _SendMany:
 
 
 def _split(values: Sequence[bytes], around_each: int, most_bytes: int) -> Iterator[Sequence[bytes]]:
-    """Split values so that each part's frames fit one batch, or it is a single value. ``around_each``: bytes of a frame
-    beside the value."""
+    """Parts whose frames fit one batch, or of one value. ``around_each``: bytes of a frame beside the value."""
     ends = list(accumulate(map(around_each.__add__, map(len, values))))
     first = so_far = 0
     while first < len(values):
@@ -328,8 +327,7 @@ def _split(values: Sequence[bytes], around_each: int, most_bytes: int) -> Iterat
 
 
 def _raise_failures(outcomes: list[Any], failures: dict[int, BaseException]) -> NoReturn:
-    """Raise the common reason if all failed for the same one; otherwise ``NotAllStored`` with the outcome of each
-    message."""
+    """Raise the common reason if all failed for the same one; otherwise ``NotAllStored`` with every outcome."""
     first = min(failures)
     if len(failures) == len(outcomes) and len(set(map(_reason, outcomes))) == 1:
         raise outcomes[first]

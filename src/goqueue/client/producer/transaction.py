@@ -220,8 +220,7 @@ class AsyncTransaction(AsyncSender):
                 )
             if self._state != "in doubt" or self._is_commit_requested:
                 await self._flush("preparing")
-            # Retried as for a commit; but if this request begins it, the conflicting transaction may stay open for
-            # long.
+            # Retried as for a commit. But if this request begins it, the conflicting transaction may stay open.
             retry_if = None if self._is_empty else errors.TransactionConflict
             self._is_prepare_requested = True
             answer = await self._decide("preparing", "PrepareTransaction", self._preparing, retry_if=retry_if)

@@ -32,8 +32,7 @@ class TransactionContents:
         self._reason = ""
         """Reason for the abort."""
         self._consumer_offsets: dict[AsyncConsumer, dict[TopicPartition, int]] = {}
-        """Consumers, and the offsets at which they continue after a commit; after an abort they go back to the
-        committed ones."""
+        """Consumers, and where they continue after a commit; after an abort they go back to the committed offsets."""
 
     @property
     def is_empty(self) -> bool:
@@ -121,8 +120,7 @@ class TransactionContents:
 
 
 class PendingOperations:
-    """``with work:`` surrounds operations that the transaction depends on: after an exception in one it cannot
-    commit."""
+    """``with work:`` surrounds an operation of a transaction, which cannot commit after an exception in it."""
 
     def __init__(self) -> None:
         self.failure: BaseException | None = None
