@@ -142,7 +142,7 @@ class AsyncConsumer:
             in_time = await self._settler.flush_within(timeout_s)
             # Keep what still arrives until the stream has ended: returned earlier, it might be delivered here again.
             self._returns_arrivals = False
-            is_there = not self._is_stream and await self._membership.end_stream()
+            is_there = not self._is_stream and await self._membership.end_stream() is not None
             if is_there:
                 self._return_messages(self._buffer.take_back())
             await self._rebalancer.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,7 +13,7 @@ from goqueue.client.connection.config import ConsumerConfig
 from goqueue.client.connection.connection import Connection, to_exception
 from goqueue.client.connection.directory import Directory
 from goqueue.client.connection.tasks import cancel
-from goqueue.client.consumer.subscription import Subscription
+from goqueue.client.consumer.subscription import Request, Subscription
 from goqueue.model import errors
 from goqueue.model.errors import GoQueueError
 from goqueue.model.logging import get_logger
@@ -78,7 +78,7 @@ class Membership:
         self._directory = directory
         self._terms = terms
         self._listener = listener
-        self._member_id = ""
+        self.member_id = ""
         self.generation = 0
         """The group's generation, as last received."""
         self._subscription: Subscription | None = None
@@ -93,10 +93,6 @@ class Membership:
         self._close_timeout_s = terms.config.close_timeout_ms / 1_000
 
     @property
-    def member_id(self) -> str:
-        return self._member_id
-
-    @property
     def is_connected(self) -> bool:
         return self._subscription is not None and not self._subscription.ended.done()
 
@@ -108,9 +104,9 @@ class Membership:
     async def _subscribe(self) -> None:
         connection = self._directory.preferred_broker()
         try:
-            subscription = Subscription(connection, self)
-            held, window = self._listener.held() if self._member_id else (), self._window
-            await subscription.join(self._terms.request(self._member_id, held, window), self._request_timeout_s)
+            subscription = Subscription(connection, self._take_messages, self._take_assignment)
+            held, window = self._listener.held() if self.member_id else (), self._window
+            await subscription.join(self._terms.request(self.member_id, held, window), self._request_timeout_s)
         except GoQueueError:
             self._directory.move_to_end(connection)
             raise
@@ -122,14 +118,14 @@ class Membership:
             self.set_window(self._window)
         self._available.set()
 
-    def take_messages(self, response: pb.PollResponse) -> None:
+    def _take_messages(self, response: pb.PollResponse) -> None:
         self._listener.take_messages(response)
 
-    def take_assignment(self, assignment: pb.Assignment, *, first: bool) -> None:
+    def _take_assignment(self, assignment: pb.Assignment, first: bool) -> None:
         self.generation = assignment.generation
         if first:
-            anew = assignment.member_id != self._member_id
-            self._member_id = assignment.member_id
+            anew = assignment.member_id != self.member_id
+            self.member_id = assignment.member_id
             self._listener.joined(assignment, anew=anew)
         else:
             self._listener.reassigned(assignment)
@@ -142,7 +138,7 @@ class Membership:
                 error = await self._wait_for_end()
                 if isinstance(error, errors.UnknownMember):
                     # The session has expired: rejoin as a new member.
-                    self._member_id = ""
+                    self.member_id = ""
                 elif isinstance(error, errors.MemberFenced):
                     # Fenced by an older stream of this same member that the broker processed late, or by another
                     # process; in the latter case the broker repeats the error.
@@ -212,10 +208,7 @@ class Membership:
         failure. A repeated ack or extension is answered with success by the broker itself.
         """
         request.group = self._terms.group
-        response, repeated = await self._request(
-            lambda stream: stream.settle(request, self._request_timeout_s),
-            lambda broker: broker.call(broker.groups.Settle, request),
-        )
+        response, repeated = await self._request("Settle", request)
         if response.HasField("error"):
             raise to_exception(response.error)
         if repeated and request.verb in (pb.VERB_NACK, pb.VERB_REJECT, pb.VERB_RELEASE):
@@ -224,16 +217,12 @@ class Membership:
         return response  # type: ignore[no-any-return]
 
     async def commit(self, request: pb.CommitOffsetsRequest) -> None:
-        response, _ = await self._request(
-            lambda stream: stream.commit(request, self._request_timeout_s),
-            lambda broker: broker.call(broker.groups.CommitOffsets, request),
-        )
+        response, _ = await self._request("CommitOffsets", request)
         if response.HasField("error"):
             raise to_exception(response.error)
 
-    async def _request(
-        self, on_stream: Callable[[Subscription], Awaitable[Any]], as_unary: Callable[[Connection], Awaitable[Any]]
-    ) -> tuple[Any, bool]:
+    async def _request(self, method: str, request: Request) -> tuple[Any, bool]:
+        """The response, and whether the request was sent more than once."""
         repeated = False
         try:
             async with asyncio.timeout(self._terms.config.settle_timeout_ms / 1_000):
@@ -241,13 +230,13 @@ class Membership:
                     await self._available.wait()
                     if self._failure is not None:
                         raise self._failure
-                    if self._unary_broker is not None:
-                        return await as_unary(self._unary_broker), repeated
+                    if (broker := self._unary_broker) is not None:
+                        return await broker.call(getattr(broker.groups, method), request), repeated
                     subscription = self._subscription
                     if subscription is None:
                         raise errors.ClientClosed("the consumer is closed")
                     try:
-                        return await on_stream(subscription), repeated
+                        return await subscription.request(request, self._request_timeout_s), repeated
                     except (errors.BrokerUnavailable, errors.ShuttingDown, errors.DeliveryTimeout, errors.MemberFenced):
                         repeated = True
                         # Until ``_stay_subscribed`` has noticed the break, the broken stream is the current one.
@@ -259,8 +248,8 @@ class Membership:
 
     # Leaving
 
-    async def end_stream(self) -> bool:
-        """End deliveries; settlements are unary calls from then on. Return whether the broker can be reached.
+    async def end_stream(self) -> Connection | None:
+        """End deliveries; settlements are unary calls from then on. Return the broker if it can be reached.
 
         While a stream is open, messages returned to the group might be delivered here again.
         """
@@ -274,7 +263,7 @@ class Membership:
                 # The broker is stalled, so unary calls would not get through either.
                 self._unary_broker = None
         self._available.set()
-        return self._unary_broker is not None
+        return self._unary_broker
 
     async def _report_arrived_leases(self, broker: Connection) -> None:
         """Tell the broker which leases have arrived, so that deliveries lost at the end of the stream do not count as
@@ -282,13 +271,13 @@ class Membership:
 
         A member that rejoins names its leases; with no room for a message, none is sent to it.
         """
-        request = self._terms.request(self._member_id, self._listener.held())
+        request = self._terms.request(self.member_id, self._listener.held())
         if not request.held:
             return
         # For brokers without support for windows.
         request.max_in_flight = 1
         try:
-            subscription = Subscription(broker, self)
+            subscription = Subscription(broker, self._take_messages, self._take_assignment)
             await subscription.join(request, self._close_timeout_s)
             await subscription.finish(self._close_timeout_s)
         except GoQueueError as error:
@@ -297,24 +286,21 @@ class Membership:
     async def leave(self) -> None:
         """Leave the group; unsettled messages are returned to it. A member with an ``instance_id`` stays until its
         session timeout, since it is expected to rejoin."""
-        is_there = await self.end_stream()
-        if is_there and not self._terms.instance_id:
-            await self._send_leave()
-        elif not is_there and self._subscribing is not None and self._failure is None:
+        broker = await self.end_stream()
+        if broker is not None and not self._terms.instance_id:
+            await self._send_leave(broker)
+        elif broker is None and self._subscribing is not None and self._failure is None:
             log.warning(
                 "left without a word: the broker is away, and keeps this member's partitions until its session ends",
                 group=self._terms.group,
-                member_id=self._member_id,
+                member_id=self.member_id,
             )
         self._unary_broker = None
         self._failure = self._failure or errors.ClientClosed("the consumer is closed")
         self._available.set()
 
-    async def _send_leave(self) -> None:
-        broker = self._unary_broker
-        if broker is None:
-            return
-        request = pb.LeaveRequest(group=self._terms.group, member_id=self._member_id)
+    async def _send_leave(self, broker: Connection) -> None:
+        request = pb.LeaveRequest(group=self._terms.group, member_id=self.member_id)
         try:
             await broker.call(broker.groups.Leave, request, timeout_ms=self._terms.config.close_timeout_ms)
         except (errors.UnknownMember, errors.MemberFenced, errors.GroupNotFound):

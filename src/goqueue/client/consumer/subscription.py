@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
 
 import grpc
 import grpc.aio
@@ -18,25 +17,25 @@ from goqueue.wire.proto import goqueue_pb2 as pb
 
 log = get_logger(__name__)
 
+Request = pb.SettleRequest | pb.CommitOffsetsRequest
 Response = pb.SettleResponse | pb.CommitOffsetsResponse
 _END_WITHIN_S = 0.5
-
-
-class SubscriptionListener(Protocol):
-    """Receiver of the stream's messages. Calls must not block."""
-
-    def take_messages(self, response: pb.PollResponse) -> None: ...
-
-    def take_assignment(self, assignment: pb.Assignment, *, first: bool) -> None: ...
 
 
 class Subscription:
     """Requests go out in order; responses are matched to callers by correlation id. Raises ``GoQueueError`` only."""
 
-    def __init__(self, connection: Connection, listener: SubscriptionListener) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        on_messages: Callable[[pb.PollResponse], None],
+        on_assignment: Callable[[pb.Assignment, bool], None],
+    ) -> None:
+        """``on_assignment`` is called with whether it is the first assignment. The callbacks must not block."""
         self.connection = connection
         self._call = connection.subscribe()
-        self._listener = listener
+        self._on_messages = on_messages
+        self._on_assignment = on_assignment
         self._pending: dict[int, asyncio.Future[Response]] = {}
         self._outgoing: deque[pb.SubscribeRequest | None] = deque()
         """``None`` ends the stream."""
@@ -64,27 +63,17 @@ class Subscription:
         self._outgoing.append(request)
         self._has_outgoing.set()
 
-    async def settle(self, request: pb.SettleRequest, timeout_s: float) -> pb.SettleResponse:
-        response: Any = await self._request(request, lambda: pb.SubscribeRequest(settle=request), timeout_s)
-        return response  # type: ignore[no-any-return]
-
-    async def commit(self, request: pb.CommitOffsetsRequest, timeout_s: float) -> pb.CommitOffsetsResponse:
-        response: Any = await self._request(request, lambda: pb.SubscribeRequest(commit=request), timeout_s)
-        return response  # type: ignore[no-any-return]
-
-    async def _request(
-        self,
-        request: pb.SettleRequest | pb.CommitOffsetsRequest,
-        wrapped: Callable[[], pb.SubscribeRequest],
-        timeout_s: float,
-    ) -> Response:
+    async def request(self, request: Request, timeout_s: float) -> Response:
         if self.ended.done():
             raise self.ended.result()
         self._next_id += 1
         number = request.correlation_id = self._next_id
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._pending[number] = future
-        self.send(wrapped())
+        if isinstance(request, pb.SettleRequest):
+            self.send(pb.SubscribeRequest(settle=request))
+        else:
+            self.send(pb.SubscribeRequest(commit=request))
         try:
             async with asyncio.timeout(timeout_s):
                 return await future
@@ -144,7 +133,7 @@ class Subscription:
     def _take(self, response: pb.SubscribeResponse) -> None:
         match response.WhichOneof("response"):
             case "messages":
-                self._listener.take_messages(response.messages)
+                self._on_messages(response.messages)
             case "settled":
                 self._resolve(response.settled)
             case "committed":
@@ -152,7 +141,7 @@ class Subscription:
             case "assignment":
                 first = not self._joined.done()
                 # Handled here, before any message that follows it.
-                self._listener.take_assignment(response.assignment, first=first)
+                self._on_assignment(response.assignment, first)
                 if first:
                     self._joined.set_result(None)
 
