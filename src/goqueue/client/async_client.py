@@ -14,14 +14,8 @@ from goqueue.client.connection.config import DEFAULT_ADDRESS, ClientConfig, Cons
 from goqueue.client.connection.connection import NotConnected
 from goqueue.client.connection.directory import Attempt, Directory
 from goqueue.client.connection.instants import Instant, Span, instant_ns
-from goqueue.client.connection.topics import (
-    PurgedPartition,
-    TopicInfo,
-    has_exact_settings,
-    to_info,
-    to_purged,
-    to_settings,
-)
+from goqueue.client.connection.structs import struct_of
+from goqueue.client.connection.topics import PurgedPartition, TopicInfo, has_exact_settings, to_info, to_settings
 from goqueue.client.consumer.consumer import AsyncConsumer
 from goqueue.client.consumer.membership import JoinTerms
 from goqueue.client.consumer.reader import Batch, Isolation, Reader, Record, Start, to_start
@@ -319,7 +313,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
                     f"{error}; whether {name!r} was purged is not known: look at its offsets"
                 ) from None
 
-        return to_purged(await self._directory.any(purge))
+        return [struct_of(PurgedPartition, each) for each in (await self._directory.any(purge)).partitions]
 
 
 def _topic_names(topics: object) -> list[str]:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 _CALLER = 3
 """The number of stack frames between ``logging`` and the caller of ``Logger.info`` and the others."""
@@ -30,14 +31,12 @@ def tracing(trace_id: str) -> Iterator[None]:
         _trace_id.reset(token)
 
 
+@dataclass(slots=True, eq=False)
 class LogEvent:
     """An event with its fields. Its text has both, so every formatter shows them."""
 
-    __slots__ = ("event", "fields")
-
-    def __init__(self, event: str, fields: dict[str, object]) -> None:
-        self.event = event
-        self.fields = fields
+    event: str
+    fields: dict[str, object]
 
     def __str__(self) -> str:
         return " ".join([self.event, *(f"{name}={_shown(value)}" for name, value in self.fields.items())])

@@ -50,10 +50,6 @@ class PurgedPartition(msgspec.Struct, frozen=True):
     delayed: int
 
 
-def to_purged(answer: pb.PurgeTopicResponse) -> list[PurgedPartition]:
-    return [struct_of(PurgedPartition, each) for each in answer.partitions]
-
-
 def to_settings(settings: Mapping[str, object]) -> dict[str, str]:
     return {name: UNLIMITED if value is None else str(value) for name, value in settings.items()}
 

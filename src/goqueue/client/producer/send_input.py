@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
@@ -21,11 +22,11 @@ Chunk = Sequence[Any]
 _ChunkRequest = concurrent.futures.Future[Chunk | None]
 
 
+@dataclass(frozen=True, slots=True)
 class FailedItem:
     """Stands for a message whose iterator raised this error."""
 
-    def __init__(self, error: Exception) -> None:
-        self.error = error
+    error: Exception
 
 
 def _chunks_of(messages: Iterable[Any]) -> Generator[Chunk, None, None]:

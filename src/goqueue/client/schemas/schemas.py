@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -89,27 +90,15 @@ class AsyncSchemas:
     ) -> SchemaVersion:
         """Register a schema as a version of the subject, unless it is one already. ``IncompatibleSchema`` if it is not
         compatible."""
-        given = to_schema(schema, kind)
-
-        async def fetch() -> SchemaVersion:
-            request = _make(
-                lambda: pb.RegisterSchemaRequest(subject=subject, schema=_to_wire(given), normalize=normalize)
-            )
-            return self._keep(await self._directory.command("schemas", "RegisterSchema", request))
-
-        return await self._by_schema.get((subject, given, normalize), fetch)
+        ask = partial(self._directory.command, "schemas", "RegisterSchema")
+        return await self._identify(ask, pb.RegisterSchemaRequest, subject, to_schema(schema, kind), normalize)
 
     async def find(
         self, subject: str, schema: SchemaGiven, kind: SchemaKind = "AVRO", *, normalize: bool = False
     ) -> SchemaVersion:
         """The version of the subject that is exactly this schema. ``SchemaNotFound`` if there is none."""
-        given = to_schema(schema, kind)
-
-        async def fetch() -> SchemaVersion:
-            request = _make(lambda: pb.FindSchemaRequest(subject=subject, schema=_to_wire(given), normalize=normalize))
-            return self._keep(await self._query("FindSchema", request))
-
-        return await self._by_schema.get((subject, given, normalize), fetch)
+        ask = partial(self._query, "FindSchema")
+        return await self._identify(ask, pb.FindSchemaRequest, subject, to_schema(schema, kind), normalize)
 
     async def get(self, schema_id: int) -> Schema:
         """The schema with this id. ``SchemaNotFound`` if there is none."""
@@ -204,6 +193,15 @@ class AsyncSchemas:
             return await asyncio.to_thread(parse_schema, schema.kind, schema.text, references)
 
         return await self._parsed.get(schema, fetch)
+
+    async def _identify(
+        self, ask: Callable[[Any], Awaitable[Any]], request: type[Any], subject: str, given: Schema, normalize: bool
+    ) -> SchemaVersion:
+        async def fetch() -> SchemaVersion:
+            made = _make(lambda: request(subject=subject, schema=_to_wire(given), normalize=normalize))
+            return self._keep(await ask(made))
+
+        return await self._by_schema.get((subject, given, normalize), fetch)
 
     async def _query(self, method: str, request: Any) -> Any:
         return await self._directory.query("schemas", method, request)
