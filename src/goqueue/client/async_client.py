@@ -138,10 +138,7 @@ class AsyncClient(GroupAdministration, DelayAdministration, TransactionAdministr
         chosen = {name: value for name, value in options.items() if name not in fixed or value is not None}
         consumer_options = {field.name for field in dataclasses.fields(ConsumerConfig)}
         group_options = {field.name for field in dataclasses.fields(GroupSettings)}
-        unknown = sorted(chosen.keys() - consumer_options - group_options)
-        if unknown:
-            known = ", ".join(sorted(consumer_options | group_options))
-            raise errors.InvalidConfiguration(f"no such option: {', '.join(unknown)}; there are {known}")
+        _check_names(chosen, consumer_options | group_options)
         for name, value in (("deserializer", deserializer), ("on_assigned", on_assigned), ("on_revoked", on_revoked)):
             check_callable(name, value)
         config = _build_config(ConsumerConfig, {name: chosen[name] for name in consumer_options & chosen.keys()})
@@ -325,8 +322,11 @@ def _topic_names(topics: object) -> list[str]:
 
 
 def _build_config(kind: type[Any], options: Mapping[str, object]) -> Any:
-    known = {field.name for field in dataclasses.fields(kind)}
-    unknown = sorted(options.keys() - known)
-    if unknown:
-        raise errors.InvalidConfiguration(f"no such option: {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+    _check_names(options, {field.name for field in dataclasses.fields(kind)})
     return kind(**options)
+
+
+def _check_names(options: Mapping[str, object], known: set[str]) -> None:
+    if unknown := sorted(options.keys() - known):
+        listed = ", ".join(sorted(known))
+        raise errors.InvalidConfiguration(f"no such option: {', '.join(unknown)}; there are {listed}")

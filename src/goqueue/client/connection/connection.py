@@ -30,7 +30,6 @@ _NO_CONNECTION = "failed to connect to all addresses"
 _STREAMED_BYTES = 3 << 19
 """Largest batch for the shared stream: every broker accepts as much in several messages, but not in one."""
 
-
 CALL_ENDED = (grpc.aio.AioRpcError, grpc.aio.InternalError, asyncio.InvalidStateError)
 """What gRPC raises for a write to a call that has ended; which of them depends on timing."""
 
@@ -41,14 +40,6 @@ _LATE_EVENTS_S = 0.01
 
 _grpc_pid: int | None = None
 """Process id in which gRPC has its threads. A forked child has gRPC's memory without the threads and would hang."""
-
-
-_PUBLISH_STREAM = "/goqueue.v1.Messages/PublishStream"
-_FETCH = "/goqueue.v1.Messages/Fetch"
-
-
-def _dump_publish(request: tuple[pb.PublishRequest, Sequence[Piece]]) -> bytes:
-    return PUBLISH_REQUEST.dump(*request)
 
 
 class NotConnected(errors.BrokerUnavailable):
@@ -89,11 +80,15 @@ class Connection:
         )
         self._messages = pb_grpc.MessagesStub(self._channel)
         # Publish and fetch carry most of the bytes, so their batches bypass protobuf.
-        self._publish_stream = self._channel.stream_stream(
-            _PUBLISH_STREAM, request_serializer=_dump_publish, response_deserializer=pb.PublishResponse.FromString
+        self._publish_stream: Any = self._channel.stream_stream(
+            "/goqueue.v1.Messages/PublishStream",
+            request_serializer=lambda request: PUBLISH_REQUEST.dump(*request),
+            response_deserializer=pb.PublishResponse.FromString,
         )
         self._fetch = self._channel.unary_stream(
-            _FETCH, request_serializer=pb.FetchRequest.SerializeToString, response_deserializer=FETCH_RESPONSE.load
+            "/goqueue.v1.Messages/Fetch",
+            request_serializer=pb.FetchRequest.SerializeToString,
+            response_deserializer=FETCH_RESPONSE.load,
         )
         self.topics = pb_grpc.TopicsStub(self._channel)
         self.metadata = pb_grpc.MetadataStub(self._channel)
@@ -320,15 +315,12 @@ def to_error(error: grpc.aio.AioRpcError, address: str) -> GoQueueError:
     if error.code() in _LOST_CODES and _NO_CONNECTION in details:
         if SPEAKS_HTTP in details:
             return errors.WrongPort(f"{address} speaks HTTP, and not gRPC")
-        return NotConnected(f"{address} cannot be reached: {_reason(details)}")
+        # The details end with ``…: Failed to connect to remote host: Connection refused``.
+        reason = details.rpartition("remote host: ")[2] or details
+        return NotConnected(f"{address} cannot be reached: {reason}")
     if error.code() in _LOST_CODES:
         return errors.BrokerUnavailable(f"{address} cannot be reached: {details}")
     return errors.error_from("internal_error", f"{address}: {details}")
-
-
-def _reason(details: str) -> str:
-    """The reason without gRPC's prefix: ``…: Failed to connect to remote host: Connection refused``."""
-    return details.rpartition("remote host: ")[2] or details
 
 
 def to_exception(error: pb.Error) -> GoQueueError:

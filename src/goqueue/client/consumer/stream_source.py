@@ -146,11 +146,7 @@ class Progress:
 
     def uncommitted(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Positions that are not committed yet."""
-        return {
-            topic_partition: offset
-            for topic_partition, offset in positions.items()
-            if self._committed.get(topic_partition) != offset
-        }
+        return {each: offset for each, offset in positions.items() if self._committed.get(each) != offset}
 
     def committed(self, positions: Mapping[TopicPartition, int]) -> None:
         self._committed.update(positions)

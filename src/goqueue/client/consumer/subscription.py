@@ -85,10 +85,7 @@ class Subscription:
             self._pending.pop(number, None)
 
     async def finish(self, timeout_s: float) -> bool:
-        """Half-close the stream, and receive until the broker ends it.
-
-        Returns whether the broker did so in time; the stream has ended in any case.
-        """
+        """Half-close the stream, and receive until the broker ends it; return whether it did so in time."""
         if not self.ended.done():
             self.send(None)
             await asyncio.wait([self.ended], timeout=timeout_s)
