@@ -17,6 +17,7 @@ from goqueue.client.producer.accumulator import PartitionQueue
 from goqueue.client.producer.pending_batches import PendingBatch, Stored
 from goqueue.client.producer.send_buffer import SendBuffer
 from goqueue.client.producer.sequences import Sequence
+from goqueue.client.producer.transaction_contents import TransactionContents
 from goqueue.model.errors import BrokerUnavailable, GoQueueError
 from goqueue.model.logging import get_logger
 from goqueue.model.message import NO_HEADERS, Headers
@@ -57,19 +58,6 @@ class OutboxTerms:
     """By topic: the partition last chosen for messages without a key."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionHooks:
-    """The transaction of an outbox."""
-
-    id: str
-    begin: Callable[[], pb.Begin | None]
-    """What begins the transaction, sent with each batch until the broker knows the transaction."""
-    on_settled: Callable[[asyncio.Future[Stored]], None]
-    """Called with the future of every enqueued batch."""
-    on_stored: Callable[[pb.Stored], None]
-    """Called for every batch stored."""
-
-
 class Outbox:
     """Messages of a producer, or of one of its transactions.
 
@@ -82,8 +70,10 @@ class Outbox:
         terms: OutboxTerms,
         sequence: Callable[[str, int], Sequence | None],
         check_open: Callable[[], None],
-        transaction: TransactionHooks | None = None,
+        transaction: TransactionContents | None = None,
+        on_settled: Callable[[asyncio.Future[Stored]], None] = lambda _: None,
     ) -> None:
+        """``on_settled`` is called with the future of every batch of a transaction."""
         self._directory = terms.directory
         self._config = terms.config
         self.encoder = terms.encoder
@@ -92,6 +82,7 @@ class Outbox:
         self._sequence = sequence
         self.check_open = check_open
         self._transaction = transaction
+        self._on_settled = on_settled
         self.flags = 0 if transaction is None else int(Flag.TRANSACTIONAL)
         """Flags set on every frame."""
         self.buffer_bytes = terms.config.buffer_bytes
@@ -213,7 +204,7 @@ class Outbox:
             queue = self._queues[topic, number] = self._make_queue(topic, number)
         entry = PendingBatch(run, size, deadline, loop.create_future(), dedup_ids)
         if self._transaction is not None:
-            entry.done.add_done_callback(self._transaction.on_settled)
+            entry.done.add_done_callback(self._on_settled)
         queue.put(entry)
         return entry.done
 
@@ -229,7 +220,7 @@ class Outbox:
                 named = () if transaction is None else (transaction.id, transaction.begin())
                 stored = await leader.publish(topic, number, _ACKS[self._config.acks], batch, *named)
                 if transaction is not None:
-                    transaction.on_stored(stored)
+                    transaction.note_stored(stored)
                 return stored
             except GoQueueError as error:
                 self._directory.mark_stale(topic, error)

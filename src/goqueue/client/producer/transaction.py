@@ -12,7 +12,7 @@ from goqueue.client.consumer.consumer import AsyncConsumer
 from goqueue.client.consumer.delivery import Received
 from goqueue.client.consumer.reader import Record
 from goqueue.client.messages.outgoing_message import Outgoing, Sent
-from goqueue.client.producer.outbox import Outbox, TransactionHooks
+from goqueue.client.producer.outbox import Outbox
 from goqueue.client.producer.pending_batches import Stored
 from goqueue.client.producer.producer_session import ProducerSession
 from goqueue.client.producer.send_input import SendInput
@@ -53,9 +53,12 @@ class AsyncTransaction(AsyncSender):
         self._on_ended = on_ended
         self.id = contents.id
         self._state: State = "open"
-        hooks = TransactionHooks(contents.id, contents.begin, self._note, contents.note_stored)
         self._outbox = Outbox(
-            session.terms, lambda *at: session.sequence(contents.identity, *at), self._check_sending, hooks
+            session.terms,
+            lambda *at: session.sequence(contents.identity, *at),
+            self._check_sending,
+            contents,
+            self._note,
         )
         self._work = PendingOperations()
         self._end_lock = asyncio.Lock()
