@@ -45,12 +45,6 @@ class InFlightBatch(msgspec.Struct, gc=False):
         """The bits of this batch that are in ``runs``, which may reach beyond its lease."""
         return to_bits(runs, self.first, SPAN) & self.bits
 
-    def part(self, bits: int) -> InFlightBatch:
-        """Some of its messages as a batch of their own, linked to no other."""
-        return InFlightBatch(
-            self.lease, self.first, bits, self.whole, self.count, self.member, self.at_ns, self.error, self.is_frozen
-        )
-
 
 class InFlightBatchDump(msgspec.Struct, frozen=True, array_like=True):
     """As it goes into a snapshot."""

@@ -10,6 +10,8 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import count
 
+from msgspec.structs import replace
+
 from goqueue.delivery.events import Parts
 from goqueue.delivery.in_flight_batch import HOLDER_PREFIX, READY, SPAN, InFlightBatch, InFlightBatchDump
 from goqueue.delivery.lane_cursors import LaneCursors
@@ -181,7 +183,7 @@ class Leases:
                 bits = batch.bits & asked
                 if bits:
                     asked &= ~bits
-                    taken.append(batch.part(bits))
+                    taken.append(replace(batch, bits=bits, next=None))
                     self._remove(batch, bits)
                 if batch.bits:
                     before = batch

@@ -12,6 +12,7 @@ from goqueue.delivery.queue import Queue
 from goqueue.delivery.retry import Terms, decide_return
 from goqueue.delivery.settlement_requests import SettlementRequest, Verb
 from goqueue.model.clock import NANOS_PER_MS
+from goqueue.model.runs import packed
 
 
 class Settled(NamedTuple):
@@ -23,10 +24,12 @@ class Settled(NamedTuple):
 
 def decide_ack(queue: Queue, claimed: Claimed) -> Settled:
     """Messages are done. It depends on no settings, and is what most requests ask for."""
+    if len(claimed) == 1:
+        batch, bits = claimed[0]
+        return Settled([Acked(queue.key, [(batch.lease, packed(batch.first, bits))])], bits.bit_count())
     parts = to_parts(claimed)
-    # Of several, some may be the same.
-    messages = claimed[0][1].bit_count() if len(claimed) == 1 else total(parts)
-    return Settled([Acked(queue.key, parts)], messages)
+    # Some of them may be the same.
+    return Settled([Acked(queue.key, parts)], total(parts))
 
 
 def decide_settlement(queue: Queue, claimed: Claimed, request: SettlementRequest, terms: Terms) -> Settled:

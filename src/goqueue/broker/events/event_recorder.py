@@ -141,13 +141,15 @@ class EventRecorder:
         topic = self._topic_by_id(queue.topic_id)
         if topic is None or queue.group.startswith(INTERNAL):
             return
-        counts = self._counts(queue.group, topic.name)
+        counts = self._counts(queue.group, topic.record.name)
         match event:
             case Delivered(runs=runs) if runs:
                 counts.delivered += size_of(runs)
                 self._note(topic, queue, kinds.CONSUME, runs, member=event.member, until=event.until_ns)
             case Redelivered():
-                counts.redelivered += self._note_parts(topic, queue, kinds.REDELIVERED, event.parts, event)
+                counts.redelivered += self._note_parts(
+                    topic, queue, kinds.REDELIVERED, event.parts, member=event.member, until=event.until_ns
+                )
             case Acked() if event.error:
                 self._discarded(topic, queue, event, cause, counts)
             case Acked():
@@ -274,22 +276,16 @@ class EventRecorder:
         queue: Queue,
         kind: str,
         parts: Parts,
-        delivery: Redelivered | None = None,
         *,
+        member: str = "",
         reason: str = "",
         until: int = 0,
     ) -> int:
         """Returns how many messages these are."""
-        if not parts:
-            return 0
-        if not self.tracer.is_on:
-            return sum(size_of(each) for _, each in parts)
-        offsets = joined([each for _, each in parts])
-        member = ""
-        if delivery is not None:
-            member, until = delivery.member, delivery.until_ns
-        self._note(topic, queue, kind, offsets, member=member, reason=reason, until=until)
-        return size_of(offsets)
+        if parts and self.tracer.is_on:
+            offsets = parts[0][1] if len(parts) == 1 else joined([each for _, each in parts])
+            self._note(topic, queue, kind, offsets, member=member, reason=reason, until=until)
+        return sum([size_of(each) for _, each in parts])
 
     def _note(
         self,
