@@ -9,7 +9,7 @@ import uvloop
 
 from bench.harness import Measured, repeat, rounded, scratch_folder
 from bench.in_process_broker import TOPIC, broker_over
-from goqueue.broker.groups.group_service import Join
+from goqueue.broker.groups.membership import Join
 
 _MEMBERS = 100
 _PARTITIONS = 300
@@ -43,13 +43,13 @@ async def _once(folder: str) -> tuple[float, float]:
         members = []
         started = time.perf_counter()
         for number in range(_MEMBERS):
-            joined = await broker.groups.join("group", Join(f"member{number}", [TOPIC], {"kind": "sticky"}))
+            joined = await broker.groups.membership.join("group", Join(f"member{number}", [TOPIC], {"kind": "sticky"}))
             members.append(joined.member_id)
         joins_s = time.perf_counter() - started
         started = time.perf_counter()
-        await broker.groups.leave("group", members[0])
+        await broker.groups.membership.leave("group", members[0])
         leave_s = time.perf_counter() - started
-        shares = {len(broker.groups.assignment("group", each).assigned) for each in members[1:]}
+        shares = {len(broker.groups.membership.assignment("group", each).assigned) for each in members[1:]}
         if shares != {3, 4}:
             raise RuntimeError(f"{_PARTITIONS} partitions are shared unevenly: {rounded(min(shares))} to {max(shares)}")
         return joins_s, leave_s

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bench.in_process_broker import TOPIC
 from bench.workload import BATCH_MESSAGES, wire_batches
 from goqueue.broker.broker import Broker
-from goqueue.broker.groups.group_service import Join
+from goqueue.broker.groups.membership import Join
 from goqueue.broker.queues.polling import Delivery, PollBounds
 from goqueue.delivery.settlement_requests import LeaseClaim, SettlementRequest, Verb
 from goqueue.model.message import Priority
@@ -28,7 +28,7 @@ async def fill(broker: Broker, messages: int, partitions: int, lanes: Sequence[i
 
 async def join(broker: Broker, group: str) -> str:
     """One member of a shared group that may have much in flight for long."""
-    return (await broker.groups.join(group, Join("bench", [TOPIC], _SETTINGS))).member_id
+    return (await broker.groups.membership.join(group, Join("bench", [TOPIC], _SETTINGS))).member_id
 
 
 async def poll(broker: Broker, group: str, member: str, messages: int) -> list[Delivery]:

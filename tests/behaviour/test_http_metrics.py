@@ -305,7 +305,7 @@ def test_topics_and_groups_may_go_while_figures_are_put_together(host: Host, cli
         scrapes = [asyncio.create_task(broker.metrics.scrape(openmetrics=True)) for _ in range(5)]
         await asyncio.sleep(0)
         await broker.delete_topic("many")
-        await broker.groups.leave("g", member.id)
+        await broker.groups.membership.leave("g", member.id)
         await broker.groups.delete("g")
         return await asyncio.gather(*scrapes)
 

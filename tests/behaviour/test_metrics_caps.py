@@ -12,7 +12,7 @@ import uvloop
 from behaviour.host import config_for
 from behaviour.scraped import Scraped
 from goqueue.broker.broker import Broker
-from goqueue.broker.groups.group_service import Join
+from goqueue.broker.groups.membership import Join
 from goqueue.broker.queues.polling import PollBounds
 from goqueue.model.config import MetricsConfig
 from goqueue.model.publishing import NewMessage
@@ -36,7 +36,7 @@ async def publish(broker: Broker, topic: str, values: bytes, partition: int) -> 
 
 
 async def take(broker: Broker, group: str, topics: Sequence[str], count: int) -> None:
-    member = (await broker.groups.join(group, Join("test", list(topics), {}))).member_id
+    member = (await broker.groups.membership.join(group, Join("test", list(topics), {}))).member_id
     found = await broker.groups.polling.poll(group, member, PollBounds(count, 1 << 20))
     assert sum(len(each.run) for each in found) == count
 
@@ -156,7 +156,7 @@ def test_a_group_shows_times_and_lanes_once_it_has_got_something(tmp_path: Path)
     async def run() -> None:
         async with capped(tmp_path) as broker:
             await create(broker, "t", 1)
-            await broker.groups.join("idle", Join("test", ["t"], {}))
+            await broker.groups.membership.join("idle", Join("test", ["t"], {}))
             await publish(broker, "t", b"x", 0)
             await take(broker, "busy", ["t"], 1)
             found = await scrape(broker)

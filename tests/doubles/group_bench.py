@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from behaviour.clock import ManualClock
 
 from goqueue.broker.broker import Broker
-from goqueue.broker.groups.group_service import Join
+from goqueue.broker.groups.membership import Join
 from goqueue.broker.queues.polling import Delivery, PollBounds
 from goqueue.delivery.settlement_requests import SettlementRequest, Verb
 from goqueue.delivery.wheel import TICK_NS
@@ -95,7 +95,7 @@ class GroupBench:
         **settings: object,
     ) -> str:
         join = Join("c", topics, settings, instance_id=instance, auto_commit=auto)
-        return (await self.broker.groups.join(group, join)).member_id
+        return (await self.broker.groups.membership.join(group, join)).member_id
 
     async def poll(
         self,
@@ -158,4 +158,4 @@ class GroupBench:
                 await asyncio.sleep(0.001)
 
     def lag(self, group: str = "g") -> int:
-        return sum(each.lag for each in self.broker.groups.lag(group))
+        return sum(each.lag for each in self.broker.groups.offsets.lag(group))

@@ -10,7 +10,7 @@ from doubles.group_ledger import settled
 from doubles.group_scripts import CONFIG
 from doubles.power_loss import PowerLossDisk
 from goqueue.broker.broker import Broker
-from goqueue.broker.groups.group_service import Join
+from goqueue.broker.groups.membership import Join
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.queues.polling import PollBounds
 from goqueue.delivery.settlement_requests import SettlementRequest, Verb
@@ -47,7 +47,7 @@ class Desk:
         self.members: dict[str, str] = {}
 
     async def join(self, group: str = GROUP, topic: str = TOPIC, **settings: object) -> None:
-        joined = await self.groups.join(group, Join("c", [topic], {"kind": "shared", **settings}))
+        joined = await self.groups.membership.join(group, Join("c", [topic], {"kind": "shared", **settings}))
         self.members[group] = joined.member_id
 
     async def publish(self, *values: bytes, topic: str = TOPIC, **options: object) -> None:

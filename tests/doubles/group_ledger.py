@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from doubles.ledger import Broken
 from goqueue.broker.broker import Broker
-from goqueue.broker.groups.group_service import Join
+from goqueue.broker.groups.membership import Join
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.queues.polling import PollBounds
 from goqueue.delivery.settlement_requests import SettlementRequest, Verb
@@ -91,7 +91,7 @@ class Told:
     def _check_committed(self, broker: Broker) -> None:
         if not self.exists:
             return
-        [lag] = broker.groups.lag(GROUP)
+        [lag] = broker.groups.offsets.lag(GROUP)
         low, high = min(self.committed, self.may_commit), max(self.committed, self.may_commit)
         if not low <= lag.committed <= high:
             raise Broken(f"committed is {lag.committed}, and was told to be {self.committed}")
@@ -141,8 +141,8 @@ class Told:
         """Everything that the group still gets, with its delivery count."""
         group = broker.groups.shards.find(GROUP).group
         for member in list(group.state.members):
-            await broker.groups.leave(GROUP, member)
-        joined = await broker.groups.join(GROUP, Join("drain", [TOPIC, *self.topics]))
+            await broker.groups.membership.leave(GROUP, member)
+        joined = await broker.groups.membership.join(GROUP, Join("drain", [TOPIC, *self.topics]))
         received: Counter[bytes] = Counter()
         while found := await broker.groups.polling.poll(GROUP, joined.member_id, PollBounds(100, 1 << 20)):
             receipts = []

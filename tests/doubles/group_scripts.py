@@ -26,7 +26,7 @@ from doubles.power_loss import PowerLossDisk
 from goqueue.broker.broker import Broker
 from goqueue.broker.dead_letters.moved_messages import REDRIVE
 from goqueue.broker.dead_letters.redrive import Filter
-from goqueue.broker.groups.group_service import Join
+from goqueue.broker.groups.membership import Join
 from goqueue.broker.queues.polling import PollBounds
 from goqueue.coordination.group import GroupChanged
 from goqueue.delivery.settlement_requests import SettlementRequest, Verb
@@ -94,14 +94,14 @@ class Stage:
 
     async def join(self, *more: str, **settings: object) -> None:
         self.told.may_exist = True
-        joined = await self.broker.groups.join(GROUP, Join("c", [TOPIC, *more], settings))
+        joined = await self.broker.groups.membership.join(GROUP, Join("c", [TOPIC, *more], settings))
         self.member = joined.member_id
         self.told.members.add(self.member)
         self.told.exists = True
 
     async def leave(self) -> None:
         self.told.members.discard(self.member)
-        await self.broker.groups.leave(GROUP, self.member)
+        await self.broker.groups.membership.leave(GROUP, self.member)
         self.told.left.add(self.member)
 
     async def poll(self, count: int) -> dict[bytes, str]:
@@ -197,16 +197,16 @@ async def commit_and_reset_a_stream(stage: Stage) -> None:
     await stage.join(mode="stream")
     await stage.poll(4)
     stage.told.may_commit = 4
-    await stage.broker.groups.commit(GROUP, stage.member, {TOPIC: {0: 4}})
+    await stage.broker.groups.offsets.commit(GROUP, stage.member, {TOPIC: {0: 4}})
     stage.told.committed = 4
     stage.told.may_commit = 1
-    await stage.broker.groups.reset(GROUP, {TOPIC: {0: 1}})
+    await stage.broker.groups.offsets.reset(GROUP, {TOPIC: {0: 1}})
     stage.told.committed = 1
     stage.told.may_commit = 3
     # Whoever asks while a commit is under way is told of what is durable.
-    committing = asyncio.create_task(stage.broker.groups.commit(GROUP, stage.member, {TOPIC: {0: 3}}))
+    committing = asyncio.create_task(stage.broker.groups.offsets.commit(GROUP, stage.member, {TOPIC: {0: 3}}))
     await asyncio.sleep(0)
-    stage.told.committed = (await stage.broker.groups.offsets(GROUP))[TOPIC][0]
+    stage.told.committed = (await stage.broker.groups.offsets.committed(GROUP))[TOPIC][0]
     await committing
 
 
@@ -288,11 +288,11 @@ async def tell_what_others_have_decided(stage: Stage) -> None:
     await stage.join()
     groups = stage.broker.groups
     for ask in (
-        lambda: groups.heartbeat(GROUP, stage.member, None),
-        lambda: groups.resume(GROUP, stage.member, []),
-        lambda: groups.next_assignment(GROUP, stage.member, 0),
+        lambda: groups.membership.heartbeat(GROUP, stage.member, None),
+        lambda: groups.membership.resume(GROUP, stage.member, []),
+        lambda: groups.membership.next_assignment(GROUP, stage.member, 0),
     ):
-        joining = asyncio.create_task(groups.join(GROUP, Join("c", [TOPIC])))
+        joining = asyncio.create_task(groups.membership.join(GROUP, Join("c", [TOPIC])))
         await asyncio.sleep(0)
         stage.told.generation = (await ask()).generation
         await joining
@@ -448,7 +448,7 @@ async def _clamp_twice(rng: Random) -> None:
     await broker.create_topic(TOPIC, {"fsync": "interval"})
     await broker.publish(TOPIC, [NewMessage(b"safe")])
     await broker._commits.sync(broker.logs())
-    joined = await broker.groups.join(GROUP, Join("c", [TOPIC], {"kind": "shared"}))
+    joined = await broker.groups.membership.join(GROUP, Join("c", [TOPIC], {"kind": "shared"}))
     await broker.publish(TOPIC, [NewMessage(b"lost-%d" % number) for number in range(9)])
     bounds = PollBounds(10, 1 << 20)
     [delivery] = await broker.groups.polling.poll(GROUP, joined.member_id, bounds)
@@ -458,7 +458,7 @@ async def _clamp_twice(rng: Random) -> None:
     disk = disk.crash(rng)
     broker = await started(disk)
     end = broker.topic(TOPIC).partitions[0].log.end_offset
-    [lag] = broker.groups.lag(GROUP)
+    [lag] = broker.groups.offsets.lag(GROUP)
     if lag.committed > end or lag.in_flight > max(0, end - 8):
         raise Broken(f"a group is ahead of its log: {lag}, and the log ends at {end}")
     fresh = [b"fresh-%d" % number for number in range(12)]
@@ -467,8 +467,8 @@ async def _clamp_twice(rng: Random) -> None:
     # The power goes again before the group has done anything.
     broker = await started(disk.crash(rng))
     for member in list(broker.groups.shards.find(GROUP).group.state.members):
-        await broker.groups.leave(GROUP, member)
-    joined = await broker.groups.join(GROUP, Join("c", [TOPIC]))
+        await broker.groups.membership.leave(GROUP, member)
+    joined = await broker.groups.membership.join(GROUP, Join("c", [TOPIC]))
     found = await broker.groups.polling.poll(GROUP, joined.member_id, PollBounds(100, 1 << 20))
     received = {message.value for delivery in found for message in decode_run(delivery.run)[0]}
     if missing := set(fresh) - received:

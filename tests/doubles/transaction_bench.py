@@ -11,7 +11,7 @@ from behaviour.clock import ManualClock
 from doubles.group_scripts import CONFIG
 from doubles.power_loss import PowerLossDisk
 from goqueue.broker.broker import Broker
-from goqueue.broker.groups.group_service import Join
+from goqueue.broker.groups.membership import Join
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.queues.polling import PollBounds
 from goqueue.broker.transactions.open_transactions import OpenTransaction
@@ -112,7 +112,7 @@ class Bench:
     # Consumers
 
     async def join(self, group: str = GROUP, topic: str = TOPIC, name: str = "", **settings: object) -> str:
-        joined = await self.broker.groups.join(group, Join("c", [topic], {"kind": "shared", **settings}))
+        joined = await self.broker.groups.membership.join(group, Join("c", [topic], {"kind": "shared", **settings}))
         self.members[name or group] = joined.member_id
         return joined.member_id
 
@@ -135,10 +135,10 @@ class Bench:
         await self.transactions.add_acks(transaction, [each.receipt for each in got])
 
     def lag(self, group: str = GROUP) -> int:
-        return sum(each.lag for each in self.broker.groups.lag(group))
+        return sum(each.lag for each in self.broker.groups.offsets.lag(group))
 
     def committed(self, group: str = GROUP) -> int:
-        [found] = self.broker.groups.lag(group)
+        [found] = self.broker.groups.offsets.lag(group)
         return found.committed
 
 

@@ -22,7 +22,7 @@ from doubles.inline import InlineExecutor
 from doubles.ledger import Broken
 from doubles.power_loss import PowerLossDisk
 from goqueue.broker.broker import Broker
-from goqueue.broker.groups.group_service import Join
+from goqueue.broker.groups.membership import Join
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.queues.polling import PollBounds
 from goqueue.broker.transactions.open_transactions import OpenTransaction, holder_of
@@ -123,7 +123,9 @@ class Stage:
 
     async def join(self) -> None:
         for group, settings in ((QUEUE, {"kind": "shared"}), (STREAM, {"kind": "range", "mode": "stream"})):
-            self.members[group] = (await self.broker.groups.join(group, Join("c", [INPUT], settings))).member_id
+            self.members[group] = (
+                await self.broker.groups.membership.join(group, Join("c", [INPUT], settings))
+            ).member_id
 
     def _begun_again(self) -> None:
         for unit in self.told.units.values():
@@ -578,13 +580,13 @@ async def _check_done(broker: Broker, told: Told, ends: dict[str, bool]) -> None
     await settled(broker)
     done = {value for name, is_seen in ends.items() if is_seen for value in told.units[name].acked}
     offset = max([0, *(told.units[name].offset for name, is_seen in ends.items() if is_seen)])
-    [stream] = broker.groups.lag(STREAM)
+    [stream] = broker.groups.offsets.lag(STREAM)
     if stream.committed != offset:
         raise Broken(f"the stream is at {stream.committed}, and was moved to {offset}")
-    joined = await broker.groups.join(QUEUE, Join("after", [INPUT], {"kind": "shared"}))
+    joined = await broker.groups.membership.join(QUEUE, Join("after", [INPUT], {"kind": "shared"}))
     for member in list(broker.groups.shards.find(QUEUE).group.state.members):
         if member != joined.member_id:
-            await broker.groups.leave(QUEUE, member)
+            await broker.groups.membership.leave(QUEUE, member)
     found: list[bytes] = []
     while got := await broker.groups.polling.poll(QUEUE, joined.member_id, PollBounds(100, 1 << 20)):
         for each in got:

@@ -235,7 +235,7 @@ class QueueMachine(RuleBasedStateMachine):
         if not self.members[group]:
             return
         member = self.members[group][which % len(self.members[group])]
-        assigned = {number for _, number in self.bench.broker.groups.assignment(group, member).assigned}
+        assigned = {number for _, number in self.bench.broker.groups.membership.assignment(group, member).assigned}
         # A key that is blocked by a dead letter on its way may become free just after the poll came by.
         moving = {
             self.chain(place)
@@ -400,7 +400,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.clock.advance_ms(milliseconds)
         for group, members in self.members.items():
             for member in members:
-                self.run(self.bench.broker.groups.heartbeat(group, member, None))
+                self.run(self.bench.broker.groups.membership.heartbeat(group, member, None))
 
         self.run(self.look_at_the_time())
         self.see_what_came()
@@ -418,7 +418,7 @@ class QueueMachine(RuleBasedStateMachine):
         if not self.members[group]:
             return
         member = self.members[group].pop(which % len(self.members[group]))
-        self.run(self.bench.broker.groups.leave(group, member))
+        self.run(self.bench.broker.groups.membership.leave(group, member))
         for fate in self.fates[group].values():
             if fate.state == "flight" and fate.member == member:
                 self.give_back(fate, self.clock.now_ns())
@@ -433,7 +433,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.run(self.look_at_the_time())
         self.expire()
         for group, fates in self.fates.items():
-            for each in self.bench.broker.groups.lag(group):
+            for each in self.bench.broker.groups.offsets.lag(group):
                 here = {place: fate for place, fate in fates.items() if place[0] == each.partition}
                 over = sum(self.is_over(group, place) for place in here)
                 assert each.lag == len(here) - over
@@ -483,7 +483,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert {fate.state for fate in self.fates[group].values()} <= {"done", "dead"}
 
     def is_at_the_end(self, group: str) -> bool:
-        return all(each.committed == self.ends[each.partition] for each in self.bench.broker.groups.lag(group))
+        return all(each.committed == self.ends[each.partition] for each in self.bench.broker.groups.offsets.lag(group))
 
     def check_dead_letters(self) -> None:
         self.run(self.bench.moved())

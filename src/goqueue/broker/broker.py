@@ -209,8 +209,8 @@ class Broker(InProcessFace):
             self.stillness,
             self.disk.check,
             self.randomness,
-            self.groups.topic_created,
-            self.groups.topic_deleted,
+            self.groups.subscriptions.topic_created,
+            self.groups.subscriptions.topic_deleted,
         )
         await self.topic_commands.tidy_folders()
 

@@ -13,7 +13,7 @@ from doubles.loop import on_a_loop
 
 from goqueue.broker.dead_letters.redrive import Filter
 from goqueue.broker.delays import firing as firing_module
-from goqueue.broker.groups.group_service import Join
+from goqueue.broker.groups.membership import Join
 from goqueue.model.errors import DiskFull
 from goqueue.wire.trace_context import derived_trace_id
 
@@ -77,8 +77,8 @@ async def test_messages_that_were_not_settled_in_time_are_told_of(log: pytest.Lo
 async def test_who_joins_and_who_is_replaced_is_told(log: pytest.LogCaptureFixture) -> None:
     async with desk() as at:
         ask = Join("c", [TOPIC], {"kind": "range"}, instance_id="one")
-        first = await at.groups.join("h", ask)
-        second = await at.groups.join("h", ask)
+        first = await at.groups.membership.join("h", ask)
+        second = await at.groups.membership.join("h", ask)
         rebalances = [line for line in told(log, "a group is rebalanced") if line["group"] == "h"]
         assert [(line["generation"], line["members"], line["partitions"]) for line in rebalances] == [
             (1, 1, 1),
@@ -94,9 +94,9 @@ async def test_what_is_done_to_topics_and_groups_is_told(log: pytest.LogCaptureF
         await at.broker.change_topic(TOPIC, {"max_message_bytes": 2_048})
         assert told(log, "topic changed") == [{"topic": TOPIC, "settings": {"max_message_bytes": 2_048}}]
         await at.broker.change_topic(TOPIC, {"max_message_bytes": 2_048})
-        await at.groups.reset(GROUP, {TOPIC: {0: 0}})
+        await at.groups.offsets.reset(GROUP, {TOPIC: {0: 0}})
         assert told(log, "a group was set to other offsets") == [{"group": GROUP, "topics": [TOPIC]}]
-        await at.groups.leave(GROUP, at.members[GROUP])
+        await at.groups.membership.leave(GROUP, at.members[GROUP])
         await at.groups.delete(GROUP)
         assert told(log, "group deleted") == [{"group": GROUP}]
         await at.broker.delete_topic(TOPIC)

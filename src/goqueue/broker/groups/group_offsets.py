@@ -59,7 +59,8 @@ class GroupOffsets:
         self._acks = acks
         self._subscriptions = subscriptions
 
-    async def commit(self, name: str, member_id: str, offsets: Offsets, generation: int | None) -> None:
+    async def commit(self, name: str, member_id: str, offsets: Offsets, generation: int | None = None) -> None:
+        """In a stream: everything below is done. In a queue: what was delivered below is, and nothing else."""
         group = self._shards.find(name)
         events: list[GroupsEvent] = []
         is_stream = group.settings.mode == "stream"
@@ -125,7 +126,8 @@ class GroupOffsets:
                 found.append((queue, partition, offset))
         return found
 
-    async def committed(self, name: str, topic: str | None) -> dict[str, dict[int, int]]:
+    async def committed(self, name: str, topic: str | None = None) -> dict[str, dict[int, int]]:
+        """Committed offsets: the end of what is done without a gap."""
         if topic is not None:
             self._host.topic(topic)
         found: dict[str, dict[int, int]] = {}
@@ -136,7 +138,10 @@ class GroupOffsets:
         return found
 
     async def reset(self, name: str, offsets: Offsets) -> None:
-        """What is wrong is found before anything is changed; of very many partitions some are changed after others."""
+        """Begin again at these offsets; receipts from before are void.
+
+        What is wrong is found before anything is changed; of very many partitions some are changed after others.
+        """
         group = self._shards.find(name)
         events: list[GroupsEvent] = []
         topics = [self._host.topic(each) for each in offsets]
@@ -162,9 +167,11 @@ class GroupOffsets:
         log.info("a group was set to other offsets", group=name, topics=sorted(offsets)[:10])
 
     def lag(self, name: str) -> list[PartitionLag]:
+        """Where the group is in each of its partitions."""
         return sorted(self._lags(name), key=_place)
 
     async def lag_in_stretches(self, name: str) -> list[PartitionLag]:
+        """``lag``, giving way to others meanwhile: there may be thousands."""
         found = []
         stretch = TimeSlice()
         for each in self._lags(name):

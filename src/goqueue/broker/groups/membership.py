@@ -79,6 +79,7 @@ class Membership:
     # Coming and going
 
     async def join(self, name: str, request: Join) -> Assignment:
+        """Add a member; make the group if this is its first."""
         check_group_name(name)
         settings = parse_group_settings(dict(request.settings))
         initial = parse_group_settings(dict(request.initial_settings))
@@ -150,7 +151,8 @@ class Membership:
         if request.session_timeout_ms is not None:
             specs(GroupSettings)["session_timeout_ms"].parse(request.session_timeout_ms)
 
-    async def heartbeat(self, name: str, member_id: str, generation: int | None) -> Assignment:
+    async def heartbeat(self, name: str, member_id: str, generation: int | None = None) -> Assignment:
+        """A sign of life; the answer tells what the member has now."""
         group = self._shards.find(name)
         group.group.member(member_id)
         current = group.group.state.generation
@@ -161,6 +163,7 @@ class Membership:
         return self.assignment(name, member_id)
 
     async def leave(self, name: str, member_id: str, *, if_idle: bool = False) -> bool:
+        """What the member has in flight is given back at once; with ``if_idle`` it stays if there is any: False."""
         group = self._shards.find(name)
         group.group.member(member_id)
         if if_idle and group.group.in_flight.get(member_id, 0):
@@ -172,6 +175,7 @@ class Membership:
         return True
 
     async def resume(self, name: str, member_id: str, held: Collection[tuple[str, int, int]]) -> Assignment:
+        """The member is back after a broken connection, with these leases (topic, partition, lease) and no others."""
         group = self._shards.find(name)
         group.group.member(member_id)
         group.change(self._returns.of_unseen(group, member_id, lambda lease: lease not in held))
@@ -212,13 +216,14 @@ class Membership:
         return sorted(found)
 
     async def next_assignment(self, name: str, member_id: str, seen: int) -> Assignment:
+        """What the member has, as soon as its version is another than ``seen``."""
         group = self._shards.find(name)
         await group.runtime.wait_for_change(seen)
         await group.journal.settled()
         return self.assignment(name, member_id)
 
     def set_window(self, name: str, member_id: str, messages: int | None) -> None:
-        """The member was heard of before; one that is gone meanwhile wants nothing."""
+        """How many messages of a queue a member wants in flight from now on; ``None``: as many as it may have."""
         group = self._shards.get_led(name)
         session = None if group is None else group.runtime.sessions.get(member_id)
         if group is not None and session is not None:
@@ -226,6 +231,7 @@ class Membership:
             group.runtime.wake_member(member_id)
 
     def attach(self, name: str, member_id: str, change: int) -> None:
+        """A stream of the member's has begun (1) or ended (-1): while it has one, its session does not expire."""
         group = self._shards.get_led(name)
         session = None if group is None else group.runtime.sessions.get(member_id)
         if session is not None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from goqueue.broker.dead_letters.redrive import DeadLetter, Filter, Redriven
 from goqueue.broker.delays.delays import DelayedMessage, DelayStats
-from goqueue.broker.groups.group_service import Assignment, GroupStateName, Join, PartitionLag
+from goqueue.broker.groups.group_offsets import PartitionLag
+from goqueue.broker.groups.group_service import GroupStateName
+from goqueue.broker.groups.membership import Assignment, Join
 from goqueue.broker.metrics.health import Check
 from goqueue.broker.operations.all_operations import Operations
 from goqueue.broker.operations.caller import ANONYMOUS, IN_PROCESS, Caller, CallerProtocol

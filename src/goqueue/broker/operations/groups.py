@@ -6,7 +6,9 @@ from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from goqueue.broker.groups.group_service import Assignment, GroupStateName, Join, PartitionLag
+from goqueue.broker.groups.group_offsets import PartitionLag
+from goqueue.broker.groups.group_service import GroupStateName
+from goqueue.broker.groups.membership import Assignment, Join
 from goqueue.broker.operations.caller import Caller
 from goqueue.broker.operations.gate import Resource, ResourceOperations, Served, operation
 from goqueue.broker.partitions.partition import Partition
@@ -66,7 +68,7 @@ class GroupOperations(ResourceOperations):
 
     async def _describe(self, group: str) -> GroupDescription:
         groups = self._host.groups
-        lag = await groups.lag_in_stretches(group)
+        lag = await groups.offsets.lag_in_stretches(group)
         held_back = []
         stretch = TimeSlice()
         for each in lag:
@@ -130,31 +132,31 @@ class GroupOperations(ResourceOperations):
     @operation("groups.join", Resource.GROUP, Served.WHILE_ACCEPTING)
     def join(self, caller: Caller, group: str, request: Join) -> Coroutine[Any, Any, Assignment]:
         """Add a member; the first join makes the group."""
-        return self._host.groups.join(group, request)
+        return self._host.groups.membership.join(group, request)
 
     @operation("groups.resume", Resource.GROUP)
     def resume(
         self, caller: Caller, group: str, member_id: str, held: Collection[tuple[str, int, int]]
     ) -> Coroutine[Any, Any, Assignment]:
         """The member is back after a broken connection, with these leases (topic, partition, lease) and no others."""
-        return self._host.groups.resume(group, member_id, held)
+        return self._host.groups.membership.resume(group, member_id, held)
 
     @operation("groups.heartbeat", Resource.GROUP)
     def heartbeat(
         self, caller: Caller, group: str, member_id: str, generation: int | None
     ) -> Coroutine[Any, Any, Assignment]:
         """Stay in a group; return the member's current assignment."""
-        return self._host.groups.heartbeat(group, member_id, generation)
+        return self._host.groups.membership.heartbeat(group, member_id, generation)
 
     @operation("groups.leave", Resource.GROUP)
     def leave(self, caller: Caller, group: str, member_id: str, *, if_idle: bool = False) -> Coroutine[Any, Any, bool]:
         """Leave a group and give back messages in flight. With ``if_idle``, return False instead if there are any."""
-        return self._host.groups.leave(group, member_id, if_idle=if_idle)
+        return self._host.groups.membership.leave(group, member_id, if_idle=if_idle)
 
     @operation("groups.next_assignment", Resource.GROUP)
     def next_assignment(self, caller: Caller, group: str, member_id: str, seen: int) -> Coroutine[Any, Any, Assignment]:
         """The member's assignment, as soon as it is newer than version ``seen``."""
-        return self._host.groups.next_assignment(group, member_id, seen)
+        return self._host.groups.membership.next_assignment(group, member_id, seen)
 
     @operation("groups.state", Resource.GROUP)
     def state(self, caller: Caller, group: str) -> GroupStateName:
@@ -169,12 +171,12 @@ class GroupOperations(ResourceOperations):
     @operation("groups.attach", Resource.GROUP, Served.ALWAYS)
     def attach(self, caller: Caller, group: str, member_id: str, change: int) -> None:
         """A stream of the member's has begun (1) or ended (-1): while it has one, its session does not expire."""
-        self._host.groups.attach(group, member_id, change)
+        self._host.groups.membership.attach(group, member_id, change)
 
     @operation("groups.set_window", Resource.GROUP, Served.ALWAYS)
     def set_window(self, caller: Caller, group: str, member_id: str, messages: int | None) -> None:
         """How many messages a member wants in flight; ``None``: as many as it may have."""
-        self._host.groups.set_window(group, member_id, messages)
+        self._host.groups.membership.set_window(group, member_id, messages)
 
 
 def _held_back(partition: Partition) -> int:

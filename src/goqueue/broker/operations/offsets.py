@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from goqueue.broker.groups.group_service import Offsets
+from goqueue.broker.groups.group_offsets import Offsets
 from goqueue.broker.operations.caller import Caller
 from goqueue.broker.operations.gate import Resource, ResourceOperations, operation
 from goqueue.broker.operations.reading import StartAt
@@ -21,14 +21,14 @@ class OffsetOperations(ResourceOperations):
     @operation("offsets.fetch", Resource.GROUP)
     def committed(self, caller: Caller, group: str, topic: str | None = None) -> Coroutine[Any, Any, OffsetsByTopic]:
         """Where what the group has finished ends, without a gap."""
-        return self._host.groups.offsets(group, topic)
+        return self._host.groups.offsets.committed(group, topic)
 
     @operation("offsets.commit", Resource.GROUP)
     def commit(
         self, caller: Caller, group: str, member_id: str, offsets: Offsets, generation: int | None = None
     ) -> Coroutine[Any, Any, None]:
         """In a stream everything below is done; in a queue only what was delivered below."""
-        return self._host.groups.commit(group, member_id, offsets, generation)
+        return self._host.groups.offsets.commit(group, member_id, offsets, generation)
 
     @operation("offsets.reset", Resource.GROUP)
     async def reset(
@@ -47,5 +47,5 @@ class OffsetOperations(ResourceOperations):
             offsets[number] = start if isinstance(start, int) else start.offset_in(partition)
             if stretch.is_over:
                 await stretch.rest()
-        await self._host.groups.reset(group, {topic: offsets})
+        await self._host.groups.offsets.reset(group, {topic: offsets})
         return {topic: offsets}

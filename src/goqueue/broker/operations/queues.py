@@ -10,7 +10,7 @@ from goqueue.broker.group_shards.dead_letter_topics import dead_letter_topic
 from goqueue.broker.operations.caller import Caller
 from goqueue.broker.operations.gate import Resource, ResourceOperations, Served, operation
 from goqueue.broker.operations.limits import too_many_polled
-from goqueue.broker.queues.lane_stats import PartitionLanes
+from goqueue.broker.queues.lane_stats import PartitionLanes, lane_stats
 from goqueue.broker.queues.peek import Peek, PeekPage
 from goqueue.broker.queues.polling import Delivery, PollBounds
 from goqueue.broker.queues.tally import Tally
@@ -98,4 +98,4 @@ class QueueOperations(ResourceOperations):
     @operation("queues.lane_stats", Resource.TOPIC)
     def lane_stats(self, caller: Caller, topic: str | None) -> Coroutine[Any, Any, list[PartitionLanes]]:
         """What each priority lane holds and delivers, by partition; of all topics if none is named."""
-        return self._host.groups.lane_stats(topic)
+        return lane_stats(self._host.groups.shards, topic)

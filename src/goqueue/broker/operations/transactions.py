@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from goqueue.broker.groups.group_service import Offsets
+from goqueue.broker.groups.group_offsets import Offsets
 from goqueue.broker.operations.caller import Caller
 from goqueue.broker.operations.gate import Resource, ResourceOperations, Served, operation
 from goqueue.broker.transactions.commit_abort import Known, TransactionCounters

@@ -55,8 +55,9 @@ class PartitionLanes:
     groups: list[GroupLanes]
 
 
-async def lane_stats(shards: GroupShards, topic: str | None, now_ns: int) -> list[PartitionLanes]:
+async def lane_stats(shards: GroupShards, topic: str | None) -> list[PartitionLanes]:
     """Of every partition, or of those of one topic, in order."""
+    now_ns = shards.clock.now_ns()
     topics = [shards.host.topic(topic)] if topic is not None else list(shards.host.running_topics())
     queues: dict[Partition, list[tuple[ActiveGroup, Queue]]] = {}
     stretch = TimeSlice()

@@ -134,7 +134,7 @@ class TransactionCompletion:
                 ending.groups.add(group)
             else:
                 self._groups.transactional_acks.thaw(acks, ending.holder, ending.reason, backs_off=ending.backs_off)
-                self._groups.read_again(offsets)
+                self._groups.offsets.read_again(offsets)
         except GoQueueError as error:
             if not self._is_for_good(ending, error):
                 return

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from goqueue.broker.groups.group_service import GroupService, Offsets
+from goqueue.broker.groups.group_offsets import Offsets
+from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.journal import Journal
 from goqueue.broker.runtime.timer_service import TimerService
@@ -216,7 +217,7 @@ class TransactionService:
     ) -> None:
         """A group goes on at these offsets when the transaction is committed."""
         transaction.check_ongoing()
-        later, acks = self._groups.commit_later(group, member_id, offsets, generation, transaction.holder)
+        later, acks = self._groups.offsets.commit_later(group, member_id, offsets, generation, transaction.holder)
         transaction.acks += acks
         for each in later:
             before = transaction.offsets.get(each.queue)

@@ -142,7 +142,7 @@ async def test_a_message_that_retention_removed_before_it_was_copied_is_given_up
         await at.settle("reject", got)
         await settled(at.broker)
         assert [each.value for each in await at.stored(DEAD)] == [b"new"]
-        [lag] = at.groups.lag(GROUP)
+        [lag] = at.groups.offsets.lag(GROUP)
         assert (lag.committed, lag.lag) == (2, 0)
 
 
@@ -189,7 +189,7 @@ async def test_what_is_on_its_way_to_what_can_be_no_topic_arrives_at_the_usual_p
     async with desk(disk, join=False) as at:
         await settled(at.broker)
         assert [each.value for each in await at.stored(DEAD)] == [b"v"]
-        assert [each.lag for each in at.groups.lag(GROUP)] == [0]
+        assert [each.lag for each in at.groups.offsets.lag(GROUP)] == [0]
 
 
 @on_a_loop
@@ -218,7 +218,7 @@ async def test_a_topic_may_be_deleted_while_its_messages_are_on_their_way() -> N
         await at.settle("reject", await at.poll())
         await at.broker.delete_topic(TOPIC)
         await settled(at.broker)
-        assert at.groups.lag(GROUP) == []
+        assert at.groups.offsets.lag(GROUP) == []
 
 
 @on_a_loop
@@ -242,7 +242,7 @@ async def test_a_group_is_not_deleted_while_its_messages_are_on_their_way() -> N
         mover_of(at.groups, GROUP)._stopping.set()
         await at.publish(b"v")
         await at.settle("reject", await at.poll())
-        await at.groups.leave(GROUP, at.members[GROUP])
+        await at.groups.membership.leave(GROUP, at.members[GROUP])
         with pytest.raises(GroupConflict, match="on their way"):
             await at.groups.delete(GROUP)
 
@@ -294,7 +294,7 @@ async def test_a_redriven_message_reaches_only_the_group_that_it_is_for() -> Non
         [got] = await at.poll()
         assert (got.value, got.count) == (b"v", 1)
         assert await at.poll(group="other") == []
-        assert [each.lag for each in at.groups.lag("other")] == [0]
+        assert [each.lag for each in at.groups.offsets.lag("other")] == [0]
 
 
 @on_a_loop
@@ -452,7 +452,7 @@ async def test_a_dead_letter_of_a_group_that_is_gone_is_not_sent_back_to_nobody(
     async with desk() as at:
         await at.publish(b"v")
         await at.reject_all()
-        await at.groups.leave(GROUP, at.members[GROUP])
+        await at.groups.membership.leave(GROUP, at.members[GROUP])
         await at.groups.delete(GROUP)
         report = await redrive(at)
         assert (report.redriven, report.unreachable) == (0, 1)
@@ -479,11 +479,11 @@ async def test_the_brokers_own_group_is_nobodys() -> None:
         await at.reject_all()
         await redrive(at)
         assert at.groups.shards.names() == [GROUP]
-        for work in (at.groups.delete, at.groups.offsets):
+        for work in (at.groups.delete, at.groups.offsets.committed):
             with pytest.raises(InvalidGroupName):
                 await work("__redrive")
         with pytest.raises(InvalidGroupName):
-            await at.groups.reset("__redrive", {})
+            await at.groups.offsets.reset("__redrive", {})
 
 
 @on_a_loop

@@ -16,7 +16,7 @@ from doubles.loop import on_a_loop
 from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker.broker import Broker
-from goqueue.broker.groups.group_service import Join
+from goqueue.broker.groups.membership import Join
 from goqueue.delivery.settlement_requests import SettlementRequest, Verb
 from goqueue.model.errors import CorruptData, DiskFull, StorageFailed
 
@@ -42,9 +42,9 @@ async def test_a_full_disk_refuses_whatever_would_change_a_group_and_changes_not
         for work in (
             lambda: at.poll(),
             lambda: at.groups.settling.settle_receipts([got[0].receipt], order),
-            lambda: at.groups.join(GROUP, Join("d", [TOPIC])),
-            lambda: at.groups.leave(GROUP, at.members[GROUP]),
-            lambda: at.groups.reset(GROUP, {TOPIC: {0: 0}}),
+            lambda: at.groups.membership.join(GROUP, Join("d", [TOPIC])),
+            lambda: at.groups.membership.leave(GROUP, at.members[GROUP]),
+            lambda: at.groups.offsets.reset(GROUP, {TOPIC: {0: 0}}),
             lambda: at.groups.configure(GROUP, {"max_in_flight": 3}),
             lambda: at.groups.configure("new", {}),
         ):
@@ -78,7 +78,7 @@ async def test_messages_whose_time_is_up_while_the_disk_is_full_are_given_back_w
 async def test_a_topic_that_came_while_the_disk_was_full_is_read_when_there_is_room() -> None:
     async with desk() as at:
         await at.broker.create_topic("later")
-        await at.groups.join(GROUP, Join("d", ["later", TOPIC]))
+        await at.groups.membership.join(GROUP, Join("d", ["later", TOPIC]))
         await at.broker.delete_topic("later")
         shard = at.groups.shards.of(GROUP)
         change = shard.change
@@ -88,9 +88,9 @@ async def test_a_topic_that_came_while_the_disk_was_full_is_read_when_there_is_r
 
         shard.change = refuse  # type: ignore[method-assign]
         await at.broker.create_topic("later")
-        assert {lag.topic for lag in at.groups.lag(GROUP)} == {TOPIC}
+        assert {lag.topic for lag in at.groups.offsets.lag(GROUP)} == {TOPIC}
         shard.change = change  # type: ignore[method-assign]
-        await until(lambda: {lag.topic for lag in at.groups.lag(GROUP)} == {TOPIC, "later"}, 10)
+        await until(lambda: {lag.topic for lag in at.groups.offsets.lag(GROUP)} == {TOPIC, "later"}, 10)
 
 
 @on_a_loop
@@ -168,7 +168,7 @@ async def test_rule_1_a_failed_fsync_takes_the_group_back_to_what_is_durable() -
     async with desk(at.disk, join=False) as again:
         # What was refused may have happened all the same; nothing that was told is undone, and nothing is lost.
         await again.settle("ack", got)
-        await again.groups.leave(GROUP, at.members[GROUP])
+        await again.groups.membership.leave(GROUP, at.members[GROUP])
         await again.join()
         assert [each.value for each in await again.poll()] == [b"b"]
 
@@ -194,7 +194,7 @@ async def test_an_idle_group_with_messages_on_their_way_is_not_forgotten() -> No
         await at.publish(b"v")
         mover_of(at.groups, GROUP)._stopping.set()
         await at.settle("reject", await at.poll())
-        await at.groups.leave(GROUP, at.members[GROUP])
+        await at.groups.membership.leave(GROUP, at.members[GROUP])
         group = at.groups.shards.find(GROUP)
         group.group.state.empty_since_ns = 0
         at.groups._expiry.expire_due(group.shard, GROUP)
@@ -212,17 +212,17 @@ async def test_the_state_of_a_group_is_empty_stable_or_rebalancing() -> None:
     async with desk(join=False) as at:
         await at.groups.configure(GROUP, {"kind": "sticky"})
         assert at.groups.state(GROUP) == "empty"
-        joined = await at.groups.join(GROUP, Join("c", [TOPIC]))
+        joined = await at.groups.membership.join(GROUP, Join("c", [TOPIC]))
         assert at.groups.state(GROUP) == "stable"
         at.members[GROUP] = joined.member_id
         await at.broker.create_topic("two", {"partitions": 4})
-        await at.groups.leave(GROUP, joined.member_id)
-        joined = await at.groups.join(GROUP, Join("c", ["two"]))
+        await at.groups.membership.leave(GROUP, joined.member_id)
+        joined = await at.groups.membership.join(GROUP, Join("c", ["two"]))
         at.members[GROUP] = joined.member_id
         for partition in range(4):
             await at.publish(b"v", topic="two", partition=partition)
         got = await at.poll()
-        await at.groups.join(GROUP, Join("d", ["two"]))
+        await at.groups.membership.join(GROUP, Join("d", ["two"]))
         assert at.groups.state(GROUP) == "rebalancing"
         await at.settle("ack", got)
         assert at.groups.state(GROUP) == "stable"
@@ -273,7 +273,7 @@ async def test_a_folder_of_a_partition_that_is_gone_takes_its_groups_back_to_the
     at.disk.remove_tree(ROOT / "logs" / folder)
     at.disk.remove(ROOT / "checkpoint")
     async with desk(at.disk, join=False) as again:
-        [lag] = again.groups.lag(GROUP)
+        [lag] = again.groups.offsets.lag(GROUP)
         assert (lag.committed, lag.lag) == (0, 0)
         again.members = at.members
         await again.publish(b"new")
@@ -296,4 +296,4 @@ async def test_rule_2_the_journals_of_groups_are_trimmed_only_below_a_snapshot_a
         assert len(journal.log.segments) == 1
         assert at.disk.list_dir(journal.log.folder)
     async with desk(at.disk, join=False) as again:
-        assert [each.lag for each in again.groups.lag(GROUP)] == [0]
+        assert [each.lag for each in again.groups.offsets.lag(GROUP)] == [0]

@@ -17,7 +17,7 @@ from goqueue.broker.dead_letters.dead_letter_mover import DeadLetterMover
 from goqueue.broker.dead_letters.moved_messages import REDRIVE
 from goqueue.broker.dead_letters.redrive import Filter
 from goqueue.broker.group_shards.backlog import NORMAL
-from goqueue.broker.groups.group_service import Join
+from goqueue.broker.groups.membership import Join
 from goqueue.broker.partitions.partition import Partition
 from goqueue.delivery.queue import Queue
 from goqueue.model.config import Config, LimitsConfig, StorageConfig
@@ -153,7 +153,7 @@ async def test_a_reset_while_a_retry_is_read_does_not_undo_the_order_of_keys(
         await it.nack(*await it.poll(member))
 
         async def reset(_: Partition) -> None:
-            await it.broker.groups.reset("g", {"t": {0: 0}})
+            await it.broker.groups.offsets.reset("g", {"t": {0: 0}})
 
         with monkeypatch.context() as patched:
             before_each_read(patched, reset)
@@ -207,13 +207,13 @@ async def test_a_member_gets_nothing_of_a_partition_that_was_given_to_another_wh
             found = await load(self, *args)
             if not owner:
                 # Behind the other in the order of names, in which partitions are given out.
-                owner = (await it.broker.groups.join("g", Join("z", ["t"]))).member_id
+                owner = (await it.broker.groups.membership.join("g", Join("z", ["t"]))).member_id
             return found
 
         with monkeypatch.context() as patched:
             patched.setattr(Partition, "load", interrupted)
             got = await it.poll(former)
-        assert it.broker.groups.assignment("g", owner).assigned == [("t", 1)]
+        assert it.broker.groups.membership.assignment("g", owner).assigned == [("t", 1)]
         assert got == []
         assert [each.value for each in await it.poll(owner)] == [b"x"]
 
@@ -229,7 +229,7 @@ async def test_what_is_done_beyond_the_cursor_is_taken_back_with_a_log_that_was_
         with monkeypatch.context() as patched:
             patched.setattr(DeadLetterMover, "_some", out_of_room)
             await it.settle("reject", got[2])
-            await it.broker.groups.reset("g", {"t": {0: 0}})
+            await it.broker.groups.offsets.reset("g", {"t": {0: 0}})
         await it.moved()
         assert queue_of(it).is_done(2, NORMAL)
         it.broker.topic("t").partition(0).log.truncate_to(1, lambda: None)

@@ -55,9 +55,9 @@ async def rebalanced_in(path: Path) -> float:
         for _ in range(MEMBERS):
             members.append(await it.join(kind="sticky"))
             polls.append(it.polling(members[-1]))
-        shares = [len(it.broker.groups.assignment("g", member).assigned) for member in members]
+        shares = [len(it.broker.groups.membership.assignment("g", member).assigned) for member in members]
         assert shares == [3] * MEMBERS
-        await it.broker.groups.leave("g", members[0])
+        await it.broker.groups.membership.leave("g", members[0])
         took_s = time.process_time() - begun
         for poll in polls:
             poll.cancel()
@@ -93,7 +93,9 @@ async def test_members_whose_partitions_do_not_move_never_stop_receiving(tmp_pat
         def owners() -> dict[int, str]:
             groups = it.broker.groups
             return {
-                number: each.member for each in workers for _, number in groups.assignment("g", each.member).assigned
+                number: each.member
+                for each in workers
+                for _, number in groups.membership.assignment("g", each.member).assigned
             }
 
         async def round_of(name: bytes) -> None:
@@ -117,7 +119,7 @@ async def test_members_whose_partitions_do_not_move_never_stop_receiving(tmp_pat
             assert staying.items() <= before.items() and set(staying.values()) == {each.member for each in workers}
             await round_of(b"guest %d" % number)
         for guest in guests:
-            await it.broker.groups.leave("g", guest)
+            await it.broker.groups.membership.leave("g", guest)
             await round_of(b"left " + guest.encode())
         # What is still to change hands was never taken from anyone who has it.
         assert owners().items() <= before.items()
@@ -138,8 +140,8 @@ async def test_a_partition_changes_hands_when_its_old_owner_has_settled_what_it_
         await it.broker.publish("t", [NewMessage(b"x", partition=number) for number in range(2)])
         got = await it.poll(old)
         new = await it.join(kind="sticky")
-        ((_, moving),) = it.broker.groups.assignment("g", old).revoking
-        assert it.broker.groups.assignment("g", new).assigned == []
+        ((_, moving),) = it.broker.groups.membership.assignment("g", old).revoking
+        assert it.broker.groups.membership.assignment("g", new).assigned == []
         poll = it.polling(new)
         await it.waiting(1)
         await it.broker.publish("t", [NewMessage(b"next", partition=moving)])
@@ -158,10 +160,10 @@ async def test_an_owner_that_does_not_let_go_loses_its_partition_at_the_deadline
         got = await it.poll(old)
         new = await it.join(kind="sticky")
         it.pass_time(4_999)
-        assert it.broker.groups.assignment("g", new).assigned == []
+        assert it.broker.groups.membership.assignment("g", new).assigned == []
         it.pass_time(1)
-        ((_, moved),) = it.broker.groups.assignment("g", new).assigned
-        assert it.broker.groups.assignment("g", old).revoking == []
+        ((_, moved),) = it.broker.groups.membership.assignment("g", new).assigned
+        assert it.broker.groups.membership.assignment("g", old).revoking == []
         await it.ack(*got)
         assert it.lag() == 0
         await it.broker.publish("t", [NewMessage(b"next", partition=moved)])
@@ -179,7 +181,7 @@ async def test_a_member_that_is_not_heard_of_gives_everything_to_the_others(tmp_
             await it.broker.publish(topic, [NewMessage(b"x", partition=number) for number in range(2)])
             await it.poll(dead, group=kind)
             it.pass_time(9_000)
-            await it.broker.groups.heartbeat(kind, alive, None)
+            await it.broker.groups.membership.heartbeat(kind, alive, None)
             it.pass_time(1_000)
             await it.ack(*await it.poll(alive, group=kind))
             assert it.lag(kind) == 0
@@ -190,13 +192,13 @@ async def test_an_instance_that_comes_back_goes_on_with_its_partitions_and_fence
     async with bench(tmp_path) as it:
         await it.topic(partitions=4)
         other, old = await it.join(kind="range", instance="one"), await it.join(kind="range", instance="two")
-        before = it.broker.groups.assignment("g", old).assigned
-        beside = it.broker.groups.assignment("g", other).assigned
+        before = it.broker.groups.membership.assignment("g", old).assigned
+        beside = it.broker.groups.membership.assignment("g", other).assigned
         await it.broker.publish("t", [NewMessage(b"x", partition=number) for _, number in before])
         held = await it.poll(old)
         new = await it.join(kind="range", instance="two")
-        assert it.broker.groups.assignment("g", new).assigned == before
-        assert it.broker.groups.assignment("g", other).assigned == beside
+        assert it.broker.groups.membership.assignment("g", new).assigned == before
+        assert it.broker.groups.membership.assignment("g", other).assigned == beside
         with pytest.raises(MemberFenced):
             await it.poll(old)
         again = await it.poll(new)
@@ -209,10 +211,10 @@ async def test_a_commit_of_a_generation_that_is_over_is_refused(tmp_path: Path) 
     async with bench(tmp_path) as it:
         await it.topic(partitions=2)
         member = await it.join(kind="range", mode="stream")
-        generation = it.broker.groups.assignment("g", member).generation
+        generation = it.broker.groups.membership.assignment("g", member).generation
         await it.join(kind="range", mode="stream")
         with pytest.raises(StaleGeneration):
-            await it.broker.groups.commit("g", member, {"t": {0: 0}}, generation)
+            await it.broker.groups.offsets.commit("g", member, {"t": {0: 0}}, generation)
 
 
 @on_a_loop
@@ -225,6 +227,6 @@ async def test_a_handover_deadline_survives_a_restart(tmp_path: Path) -> None:
         await it.poll(old)
         new = await it.join(kind="sticky")
     async with GroupBench(Config(storage=StorageConfig(path=str(tmp_path))), clock) as it:
-        assert it.broker.groups.assignment("g", new).assigned == []
+        assert it.broker.groups.membership.assignment("g", new).assigned == []
         it.pass_time(5_000)
-        assert len(it.broker.groups.assignment("g", new).assigned) == 1
+        assert len(it.broker.groups.membership.assignment("g", new).assigned) == 1

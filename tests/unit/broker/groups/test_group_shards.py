@@ -99,10 +99,10 @@ async def test_requests_to_a_shard_that_was_let_go_get_a_retriable_error_and_oth
             waiting,
             it.poll(member),
             it.join(),
-            it.broker.groups.heartbeat("g", member, None),
+            it.broker.groups.membership.heartbeat("g", member, None),
             it.broker.groups.configure("g", {"max_in_flight": 5}),
-            it.broker.groups.commit("g", member, {"t": {0: 1}}),
-            it.broker.groups.offsets("g"),
+            it.broker.groups.offsets.commit("g", member, {"t": {0: 1}}),
+            it.broker.groups.offsets.committed("g"),
             it.broker.groups.delete("g"),
         ):
             with pytest.raises(NotLeader) as caught:
@@ -128,7 +128,7 @@ async def test_a_shard_that_is_led_again_follows_topics_and_news_from_meanwhile(
         await it.broker.delete_topic("gone")
         await it.publish(b"meanwhile")
         await lead_again(it, shard)
-        assert it.broker.groups.assignment("g", member).assigned == [("t", 0)]
+        assert it.broker.groups.membership.assignment("g", member).assigned == [("t", 0)]
         assert [each.value for each in await it.poll(member)] == [b"meanwhile"]
         poll = it.polling(member, wait_ms=WAIT_MS)
         await it.waiting(1)

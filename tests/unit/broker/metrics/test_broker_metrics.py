@@ -10,7 +10,7 @@ import pytest
 from behaviour.host import config_for
 
 from goqueue.broker.broker import Broker
-from goqueue.broker.groups.group_service import Join
+from goqueue.broker.groups.membership import Join
 from goqueue.broker.metrics import metrics
 from goqueue.broker.queues.polling import PollBounds
 from goqueue.broker.runtime.time_slices import TimeSlice
@@ -40,7 +40,7 @@ def test_a_scrape_can_give_way_at_every_partition_and_every_queue(
     async def run() -> None:
         async with Broker(tmp_path / "data") as broker:
             await broker.create_topic("t", {"partitions": PARTITIONS})
-            await broker.groups.join("g", Join("test", ["t"], {}))
+            await broker.groups.membership.join("g", Join("test", ["t"], {}))
             await broker.metrics.scrape(openmetrics=True)
             assert Impatient.rests == 0
             monkeypatch.setattr(metrics, "TimeSlice", Impatient)
@@ -87,7 +87,7 @@ def test_two_brokers_in_one_process_do_not_share_figures(tmp_path: Path, monkeyp
             for broker, count in ((one, 2), (other, 5)):
                 await broker.create_topic("t", {"partitions": 1})
                 for group in ("first", "second", "third"):
-                    member = (await broker.groups.join(group, Join("test", ["t"], {}))).member_id
+                    member = (await broker.groups.membership.join(group, Join("test", ["t"], {}))).member_id
                     if group == "first":
                         await broker.publish("t", [NewMessage(b"v")] * count)
                     await broker.groups.polling.poll(group, member, PollBounds(count, 1 << 20))

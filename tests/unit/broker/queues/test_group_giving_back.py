@@ -65,7 +65,7 @@ async def test_an_orderly_leave_never_makes_dead_letters(tmp_path: Path) -> None
         for time in range(1, MANY + 1):
             member = await it.join(kind="shared")
             assert [each.count for each in await it.poll(member)] == [time]
-            await it.broker.groups.leave("g", member)
+            await it.broker.groups.membership.leave("g", member)
         assert "t.dlq" not in it.broker.topic_names()
 
 
@@ -91,7 +91,7 @@ async def test_a_member_that_comes_back_gets_at_once_what_it_never_got(tmp_path:
         polling = it.broker.groups.polling
         (held,) = await polling.poll("g", member, PollBounds(1, 1 << 20))
         await polling.poll("g", member, PollBounds(1, 1 << 20))
-        await it.broker.groups.resume("g", member, {("t", 0, held.lease)})
+        await it.broker.groups.membership.resume("g", member, {("t", 0, held.lease)})
         assert [(each.value, each.count) for each in await it.poll(member)] == [(b"lost", 1)]
         await it.ack(*unpack([held]))
 
@@ -103,8 +103,8 @@ async def test_a_stream_that_comes_back_goes_on_at_what_is_committed(tmp_path: P
         await it.publish(*(b"%d" % number for number in range(6)))
         member = await it.join(mode="stream")
         assert len(await it.poll(member, 4)) == 4
-        await it.broker.groups.commit("g", member, {"t": {0: 2}})
-        await it.broker.groups.resume("g", member, ())
+        await it.broker.groups.offsets.commit("g", member, {"t": {0: 2}})
+        await it.broker.groups.membership.resume("g", member, ())
         assert [each.offset for each in await it.poll(member)] == [2, 3, 4, 5]
 
 

@@ -17,6 +17,7 @@ from doubles.loop import on_a_loop
 
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.read import Bounds
+from goqueue.broker.queues.lane_stats import lane_stats
 from goqueue.delivery.queue import Queue
 from goqueue.model.config import Config, LimitsConfig, StorageConfig
 from goqueue.model.publish_result import Published
@@ -61,7 +62,7 @@ def queue_of(it: GroupBench, partition: int = 0) -> Queue:
 
 
 def is_done_with_everything(it: GroupBench) -> bool:
-    return all(each.committed == each.latest and each.lag == 0 for each in it.broker.groups.lag("g"))
+    return all(each.committed == each.latest and each.lag == 0 for each in it.broker.groups.offsets.lag("g"))
 
 
 async def drain(it: GroupBench, member: str, most: int = 100) -> list[Got]:
@@ -421,7 +422,7 @@ async def test_a_lane_whose_messages_left_the_log_does_not_hold_the_others_up(tm
         it.clock.advance_ms(HOUR_MS // 2 + 1)
         await publish(it, [CRITICAL] * 3, key=b"c", size=30_000)
         assert lanes_of(await it.poll(member, 3)) == [CRITICAL] * 3
-        await it.broker.groups.reset("g", {"t": {0: 0}})
+        await it.broker.groups.offsets.reset("g", {"t": {0: 0}})
         got = await it.poll(member, 3)
         assert lanes_of(got) == [CRITICAL] * 3 and queue_of(it).cursor(BACKGROUND) == 1
         await it.ack(*got)
@@ -550,7 +551,7 @@ async def test_the_numbers_of_each_lane_are_told(tmp_path: Path) -> None:
         it.clock.advance_ms(500)
         got = await it.poll(member, 4)
         await it.ack(got[0])
-        (stats,) = await it.broker.groups.lane_stats("t")
+        (stats,) = await lane_stats(it.broker.groups.shards, "t")
         assert [(each.lane, each.stored, each.published) for each in stats.lanes] == [
             (CRITICAL, 3, 3),
             (HIGH, 0, 0),

@@ -101,7 +101,7 @@ async def test_a_group_that_was_set_back_has_its_work_again() -> None:
         await at.publish(b"1", b"2", b"3")
         await at.settle("ack", await at.poll())
         assert offsets(await page(at)) == []
-        await at.groups.reset(GROUP, {TOPIC: {0: 1}})
+        await at.groups.offsets.reset(GROUP, {TOPIC: {0: 1}})
         assert offsets(await page(at)) == [1, 2]
 
 

@@ -69,7 +69,7 @@ async def test_a_publish_visits_no_group_that_nobody_waits_for(tmp_path: Path) -
             name = f"g{number}"
             member = await it.join(name, max_in_flight=1)
             if number % 3 == 0:
-                await it.broker.groups.leave(name, member)
+                await it.broker.groups.membership.leave(name, member)
             elif number % 3 == 1:
                 assert await it.poll(member, group=name)
                 polls.append(it.polling(member, group=name, wait_ms=_WAIT_MS))
@@ -132,7 +132,7 @@ async def test_nobody_is_kept_who_does_not_wait_any_more(tmp_path: Path) -> None
         assert not takers
         leaving = it.polling(member, wait_ms=_WAIT_MS)
         await it.waiting(1)
-        await it.broker.groups.leave("g", member)
+        await it.broker.groups.membership.leave("g", member)
         await it.broker.groups.delete("g")
         with pytest.raises(UnknownMember):
             await leaving
@@ -212,7 +212,7 @@ class Crowd:
         task = self._members[name].pop(member)
         if not is_told:
             await give_up(task)
-        await self._it.broker.groups.leave(name, member)
+        await self._it.broker.groups.membership.leave(name, member)
         if is_told:
             await task
 
@@ -226,7 +226,7 @@ class Crowd:
     async def go_back(self, name: str) -> None:
         # Before, not after: members get the first of it again while the reset becomes durable.
         self.seen[name].clear()
-        await self._it.broker.groups.reset(name, {"t": {0: 0, 1: 0}})
+        await self._it.broker.groups.offsets.reset(name, {"t": {0: 0, 1: 0}})
 
     async def change_something(self) -> None:
         name = self._rng.choice(list(_SETTINGS))

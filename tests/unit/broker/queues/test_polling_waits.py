@@ -12,7 +12,7 @@ import pytest
 from doubles.group_bench import GroupBench
 from doubles.loop import on_a_loop
 
-from goqueue.broker.groups.group_service import Join
+from goqueue.broker.groups.membership import Join
 from goqueue.broker.queues.polling import PollBounds
 from goqueue.model.config import Config, LimitsConfig, StorageConfig
 from goqueue.model.errors import GroupNotFound, UnknownMember
@@ -207,7 +207,7 @@ async def test_a_member_that_leaves_wakes_those_who_can_have_its_messages(tmp_pa
             second = await it.join(kind, kind=kind)
             poll = it.polling(second, group=kind)
             await it.waiting(1, kind)
-            await it.broker.groups.leave(kind, first)
+            await it.broker.groups.membership.leave(kind, first)
             async with asyncio.timeout(60):
                 assert [each.count for each in await poll] == [2] * len(got)
 
@@ -219,7 +219,7 @@ async def test_a_poll_of_a_member_that_is_gone_ends_with_the_reason(tmp_path: Pa
         member, _ = await it.join(), await it.join()
         poll = it.polling(member)
         await it.waiting(1)
-        await it.broker.groups.leave("g", member)
+        await it.broker.groups.membership.leave("g", member)
         with pytest.raises(UnknownMember):
             async with asyncio.timeout(60):
                 await poll
@@ -250,7 +250,7 @@ async def test_a_group_that_is_deleted_is_not_told_of_news_any_more(tmp_path: Pa
     async with bench(tmp_path) as it:
         await it.topic()
         member = await it.join()
-        await it.broker.groups.leave("g", member)
+        await it.broker.groups.membership.leave("g", member)
         await it.broker.groups.delete("g")
         assert not any(it.broker.groups.shards.news._groups_on.values())
         await it.publish(b"x")
@@ -261,7 +261,7 @@ async def test_a_long_poll_outlasts_its_session_without_keeping_the_broker_busy(
     async with bench(tmp_path) as it:
         await it.topic()
         join = Join("c", ["t"], session_timeout_ms=1_000)
-        member = (await it.broker.groups.join("g", join)).member_id
+        member = (await it.broker.groups.membership.join("g", join)).member_id
         poll = it.polling(member)
         await it.waiting(1)
         it.pass_time(5_000)

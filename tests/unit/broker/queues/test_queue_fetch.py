@@ -174,7 +174,7 @@ async def test_in_a_queue_a_commit_acks_what_was_delivered_below_and_nothing_els
         member = await it.join()
         await it.publish(*(b"%d" % number for number in range(6)))
         await it.poll(member, 3)
-        await it.broker.groups.commit("g", member, {"t": {0: 5}})
+        await it.broker.groups.offsets.commit("g", member, {"t": {0: 5}})
         assert it.lag() == 3
         assert [each.offset for each in await it.poll(member)] == [3, 4, 5]
 
@@ -187,7 +187,7 @@ async def test_a_reset_goes_back_and_voids_receipts(tmp_path: Path) -> None:
         await it.publish(*(b"%d" % number for number in range(4)))
         got = await it.poll(member)
         await it.ack(*got[:3])
-        await it.broker.groups.reset("g", {"t": {0: 1}})
+        await it.broker.groups.offsets.reset("g", {"t": {0: 1}})
         (outcome,) = await it.settle("ack", got[3])
         assert isinstance(outcome, StaleReceipt)
         assert [each.offset for each in await it.poll(member)] == [1, 2, 3]
@@ -201,9 +201,9 @@ async def test_a_stream_comes_in_order_and_commits_by_offset(tmp_path: Path) -> 
         await it.publish(*(b"%d" % number for number in range(6)))
         assert [each.offset for each in await it.poll(member, 2)] == [0, 1]
         assert [each.offset for each in await it.poll(member, 2)] == [2, 3]
-        await it.broker.groups.commit("g", member, {"t": {0: 3}})
+        await it.broker.groups.offsets.commit("g", member, {"t": {0: 3}})
         assert it.lag() == 3
-        await it.broker.groups.leave("g", member)
+        await it.broker.groups.membership.leave("g", member)
         assert [each.offset for each in await it.poll(await it.join())] == [3, 4, 5]
 
 
@@ -223,7 +223,7 @@ async def test_a_reset_while_a_stream_is_being_read_is_not_overridden(
         async def slowly(*args: Any) -> Any:
             found = await read(*args)
             monkeypatch.setattr(partition, "read", read)
-            await it.broker.groups.reset("g", {"t": {0: 1}})
+            await it.broker.groups.offsets.reset("g", {"t": {0: 1}})
             return found
 
         monkeypatch.setattr(partition, "read", slowly)
@@ -242,7 +242,7 @@ async def test_auto_commit_commits_what_a_member_came_back_from(tmp_path: Path) 
         assert it.lag() == 6
         await it.poll(member, 2)
         assert it.lag() == 4
-        await it.broker.groups.leave("g", member)
+        await it.broker.groups.membership.leave("g", member)
         assert it.lag() == 2
 
 
@@ -535,7 +535,7 @@ async def test_a_reset_never_delivers_what_is_among_the_dead_letters_already(
         await it.publish(b"0", b"1", b"2")
         got = await it.poll(member)
         assert await it.settle("reject", got[1]) == [None]
-        await it.broker.groups.reset("g", {"t": {0: 0}})
+        await it.broker.groups.offsets.reset("g", {"t": {0: 0}})
         assert await dead_letters(it) == [b"1"]
         again = [each.value for each in await it.poll(member)]
         assert again in ([b"0", b"2"], [b"0", b"1", b"2"])

@@ -94,7 +94,7 @@ async def test_a_partition_that_ends_with_what_was_aborted_is_done_and_a_poll_th
         some = await it.poll()
         assert got(some) == [b"first"]
         if "mode" in settings:
-            await it.broker.groups.commit(GROUP, it.members[GROUP], {TOPIC: {0: 1}}, generation_of(it))
+            await it.broker.groups.offsets.commit(GROUP, it.members[GROUP], {TOPIC: {0: 1}}, generation_of(it))
         else:
             await it.settle("ack", some)
         assert await it.poll() == []
@@ -214,7 +214,7 @@ async def test_rule_21_an_ack_inside_a_transaction_freezes_the_messages_visibili
             assert isinstance(refusal, StaleReceipt), verb
         with pytest.raises(StaleReceipt, match="has not ended"):
             await it.ack_in(await it.begin(), some)
-        await it.broker.groups.leave(GROUP, it.members[GROUP])
+        await it.broker.groups.membership.leave(GROUP, it.members[GROUP])
         await it.join()
         assert await it.poll() == []
         it.pass_ms(30_001)
@@ -273,7 +273,7 @@ async def test_a_reset_voids_what_a_transaction_holds() -> None:
         await it.publish(None, b"a", b"b")
         transaction = await it.begin()
         await it.ack_in(transaction, await it.poll())
-        await it.broker.groups.reset(GROUP, {TOPIC: {0: 1}})
+        await it.broker.groups.offsets.reset(GROUP, {TOPIC: {0: 1}})
         await it.commit(transaction)
         assert got(await it.poll()) == [b"b"]
         assert it.lag() == 1
@@ -288,7 +288,7 @@ async def test_a_group_that_is_deleted_under_a_transaction_does_not_keep_it_from
             transaction = await it.begin()
             await it.publish(transaction, b"out", topic=OTHER)
             await it.ack_in(transaction, await it.poll())
-            await it.broker.groups.leave(GROUP, it.members[GROUP])
+            await it.broker.groups.membership.leave(GROUP, it.members[GROUP])
             await it.broker.groups.delete(GROUP)
             await end(transaction)
         assert await it.values(OTHER) == [b"out"]
@@ -335,7 +335,7 @@ async def test_a_member_that_froze_what_it_had_lets_go_of_its_partition() -> Non
         await it.ack_in(transaction, await it.poll())
         first = it.members[GROUP]
         second = await it.join(kind="sticky", name="second")
-        await it.broker.groups.leave(GROUP, first)
+        await it.broker.groups.membership.leave(GROUP, first)
         assert await it.poll(member=second) == []
         await it.abort(transaction)
         assert got(await it.poll(member=second)) == [b"a"]
@@ -389,10 +389,10 @@ async def test_a_reset_that_comes_after_an_offset_was_added_has_the_last_word() 
         await it.join(**STREAM)
         await it.publish(None, b"a", b"b", b"c")
         await it.poll()
-        await it.broker.groups.commit(GROUP, it.members[GROUP], {TOPIC: {0: 1}}, generation_of(it))
+        await it.broker.groups.offsets.commit(GROUP, it.members[GROUP], {TOPIC: {0: 1}}, generation_of(it))
         transaction = await it.begin()
         await add_offset(it, transaction, 3)
-        await it.broker.groups.reset(GROUP, {TOPIC: {0: 0}})
+        await it.broker.groups.offsets.reset(GROUP, {TOPIC: {0: 0}})
         await it.commit(transaction)
         assert it.committed() == 0
 
@@ -408,7 +408,7 @@ async def test_whoever_gets_the_partition_of_a_member_waits_for_the_transaction_
         await it.poll()
         transaction = await it.begin()
         await add_offset(it, transaction, 1)
-        await it.broker.groups.leave(GROUP, first)
+        await it.broker.groups.membership.leave(GROUP, first)
         second = await it.join(**STREAM, name="second")
         looks = count_looks(it)
         waiting = asyncio.create_task(it.poll(member=second, wait_ms=10_000))
@@ -429,9 +429,9 @@ async def test_a_transaction_that_is_aborted_late_does_not_make_the_next_member_
         await it.poll()
         transaction = await it.begin()
         await add_offset(it, transaction, 1)
-        await it.broker.groups.leave(GROUP, first)
+        await it.broker.groups.membership.leave(GROUP, first)
         second = await it.join(**STREAM, name="second")
-        await it.broker.groups.commit(GROUP, second, {TOPIC: {0: 1}}, generation_of(it))
+        await it.broker.groups.offsets.commit(GROUP, second, {TOPIC: {0: 1}}, generation_of(it))
         assert got(await it.poll(member=second)) == [b"b"]
         await it.abort(transaction)
         assert await it.poll(member=second) == []

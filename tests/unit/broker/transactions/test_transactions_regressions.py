@@ -10,7 +10,7 @@ from doubles.group_scripts import ROOT
 from doubles.loop import on_a_loop
 from doubles.transaction_bench import GROUP, OTHER, TOPIC, Bench, bench
 
-from goqueue.broker.groups.group_service import Join
+from goqueue.broker.groups.membership import Join
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.registry.schema_draft import SchemaDraft
 from goqueue.broker.transactions.producer_fencing import ProducerIdentity
@@ -138,14 +138,14 @@ async def test_everything_is_delivered_after_a_kill_between_the_end_of_a_compact
         for number in range(110):
             await it.publish(None, b"kept" + b"." * 500, key=b"b%d" % number)
         await it.publish(None, *[b"urgent"] * 3, key=b"x", priority=0, topic=OTHER)
-        await it.broker.groups.join(GROUP, join)
+        await it.broker.groups.membership.join(GROUP, join)
         await it.broker.producer_files.save(it.broker.running_topics(), everything=True)
         await it.broker._upkeep.compact()
         left, forgotten = len(await it.values()), 120 - len(partition_of(it).producers.state.aborted)
         assert left == forgotten
         await kill(it)
         lag = it.lag()
-        it.members[GROUP] = (await it.broker.groups.join(GROUP, join)).member_id
+        it.members[GROUP] = (await it.broker.groups.membership.join(GROUP, join)).member_id
         urgent, kept = [], 0
         while got := await it.poll(10):
             # These are kept in flight, so that every poll looks at both topics.
