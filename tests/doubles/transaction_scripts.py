@@ -570,7 +570,7 @@ async def _check_transactions(broker: Broker, told: Told, rng: Random) -> dict[s
 def _check_frozen(broker: Broker, name: str, unit: Unit) -> None:
     """Whether a transaction that is prepared still holds what was acked in it."""
     queues = broker.groups.shards.find(QUEUE).queues()
-    held = sum(queue.in_hand(holder_of(name)) for queue in queues)
+    held = sum(queue.leases.in_hand(holder_of(name)) for queue in queues)
     if held != len(unit.acked):
         raise Broken(f"{name} is prepared with {len(unit.acked)} acks, and holds {held} messages")
 

@@ -347,7 +347,7 @@ class Script:
         self.in_flight = {}
         self.queue = Queue.load(Q, msgspec.json.decode(packed, type=QueueDump), self.in_flight)
         assert msgspec.json.encode(self.queue.dump()) == packed
-        self.queue.ripen(self.now)
+        self.queue.leases.ripen(self.now)
 
     # What must hold
 
@@ -372,14 +372,14 @@ class Script:
                 assert offset not in held, "in two batches at once"
                 assert lane_of(batch.lease) == table.lanes[offset]
                 held[offset] = batch.member, batch.count
-                assert queue.find(batch.lease, offset) is batch
+                assert queue.leases.find(batch.lease, offset) is batch
         assert held == {offset: (each.member, each.count) for offset, each in table.held.items()}
         assert {offset: move.lane for offset, move in queue.moving.items() if offset >= table.start} == {
             offset: table.lanes[offset] for offset in table.moving if offset >= table.start
         }
         counts = {who: sum(each.member == who for each in table.held.values()) for who in MEMBERS}
         assert self.in_flight == {who: count for who, count in counts.items() if count}
-        assert queue.in_flight == sum(counts.values()) and queue.outstanding == len(held)
+        assert queue.leases.in_flight == sum(counts.values()) and queue.leases.outstanding == len(held)
 
     def check_lanes(self) -> None:
         queue, table = self.queue, self.table
@@ -432,7 +432,7 @@ def test_a_queue_knows_of_every_offset_what_became_of_it(data: st.DataObject) ->
         script.table.lanes += data.draw(lanes_of_messages)
         for _ in range(data.draw(st.integers(1, 25))):
             script.step()
-            script.queue.ripen(script.now)
+            script.queue.leases.ripen(script.now)
             script.check()
         script.restart()
         script.check()

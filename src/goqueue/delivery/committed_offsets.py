@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from goqueue.delivery.claims import claim_below, to_parts
 from goqueue.delivery.events import Acked, AnyQueueEvent, Committed, CutTo, ResetTo
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import OffsetOutOfRange
@@ -11,7 +12,7 @@ from goqueue.model.ids import QueueKey
 
 def decide_acks_below(queue: Queue, offset: int) -> list[AnyQueueEvent]:
     """A member of a queue commits ``offset``: what was delivered below it is done, and nothing else."""
-    parts = queue.delivered_below(offset)
+    parts = to_parts(claim_below(queue, offset))
     return [Acked(queue.key, parts)] if parts else []
 
 

@@ -21,7 +21,6 @@ from goqueue.delivery.events import (
     Frozen,
     Moved,
     Moving,
-    Parts,
     QueueOpened,
     Redelivered,
     Released,
@@ -36,7 +35,7 @@ from goqueue.delivery.lane_cursors import LaneCursors
 from goqueue.delivery.lease_acks import LeaseAcks, LeaseAcksDump, Recent
 from goqueue.delivery.leases import Leases, lane_of
 from goqueue.model.ids import QueueKey, TopicId
-from goqueue.model.runs import Runs, bits_to_runs, moved_bits, offsets_in, pairs, to_runs, unpacked
+from goqueue.model.runs import Runs, moved_bits, offsets_in, pairs, to_runs, unpacked
 
 _FOR_EVER = 4_102_444_800 * 10**9
 """The year 2100: a transaction ends before."""
@@ -99,20 +98,6 @@ class Queue:
         """Nothing is known of any message from here on."""
         return max([self.cursors.known_end, *(offset + 1 for offset in self.moving)])
 
-    @property
-    def outstanding(self) -> int:
-        """How many messages are in batches: in flight, or waiting for a retry."""
-        return self.leases.outstanding
-
-    @property
-    def in_flight(self) -> int:
-        """How many messages members have in flight."""
-        return self.leases.in_flight
-
-    def in_hand(self, member: str) -> int:
-        """How many messages this member has in flight."""
-        return self.leases.in_hand(member)
-
     def cursor(self, lane: int) -> int:
         """Where to look for the lane's next messages."""
         found = self.lanes.get(lane)
@@ -149,15 +134,11 @@ class Queue:
             for offset, move in self.moving.items()
             if (lane := self.lanes.get(move.lane)) is not None
         )
-        return undone - self.outstanding - moving
+        return undone - self.leases.outstanding - moving
 
     def batches(self, lease: int | None = None) -> Iterator[InFlightBatch]:
         """The in-flight batches of one lease, or of all."""
         return self.leases.batches(lease)
-
-    def find(self, lease: int, offset: int) -> InFlightBatch | None:
-        """The batch of this lease with a message, unless that was settled or delivered again."""
-        return self.leases.find(lease, offset)
 
     def first_ready(self, lane: int) -> InFlightBatch | None:
         """What of a lane may be delivered again now, first come first served."""
@@ -173,25 +154,6 @@ class Queue:
     def has_ready(self) -> bool:
         waits_for_a_poll = any(lane.ready and lane.first_ready() for lane in self.lanes.values())
         return waits_for_a_poll or (self.keys is not None and self.keys.has_ready)
-
-    def next_time_ns(self) -> int | None:
-        """When the next visibility timeout ends or retry is due."""
-        return self.leases.next_time_ns()
-
-    def ripen(self, now_ns: int) -> list[InFlightBatch]:
-        """Make retries ready that are due by now, and return the batches whose visibility timeout is over."""
-        return self.leases.ripen(now_ns)
-
-    def delivered_below(self, offset: int) -> Parts:
-        """Everything that was delivered below ``offset`` and is not done, but for what transactions hold."""
-        found: Parts = []
-        for batch in self.batches():
-            if batch.is_frozen:
-                continue
-            bits = batch.among([batch.first, offset])
-            if bits:
-                found.append((batch.lease, bits_to_runs(batch.first, bits)))
-        return found
 
     def held(self) -> set[int]:
         """Offsets that are in a batch or moving."""

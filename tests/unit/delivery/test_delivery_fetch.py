@@ -119,7 +119,7 @@ def test_messages_that_need_no_closer_look_are_delivered_as_they_come() -> None:
     selection = select(queue, candidates(0, 1, 5), terms())
     assert selection.indexes is None and selection.skipped is None
     assert delivered(queue, selection) == [Delivered(Q, [0, 2, 5, 6], None, 6, MEMBER, UNTIL_NS)]
-    assert queue.is_done(3, NORMAL) and queue.in_hand(MEMBER) == 3
+    assert queue.is_done(3, NORMAL) and queue.leases.in_hand(MEMBER) == 3
 
 
 def test_hidden_messages_and_gaps_are_done_without_a_delivery() -> None:
@@ -145,7 +145,7 @@ def test_after_a_reset_what_is_on_its_way_to_the_dead_letters_is_not_delivered()
 def test_a_skip_moves_the_cursor_and_delivers_nothing() -> None:
     queue = a_queue()
     queue.apply(decide_skip(queue, NORMAL, 9, MEMBER))
-    assert queue.cursor(NORMAL) == 9 and queue.committed == 9 and queue.in_flight == 0
+    assert queue.cursor(NORMAL) == 9 and queue.committed == 9 and queue.leases.in_flight == 0
 
 
 def test_what_retention_removed_leaves_the_queue() -> None:
@@ -239,7 +239,7 @@ def test_a_retry_is_a_new_lease_of_what_is_still_there() -> None:
     assert redelivery.indexes == [0, 1]
     apply(queue, [*redelivery.gone, *redelivery.again])
     assert not queue.was_acked(FIRST, 1) and queue.is_done(1, NORMAL)
-    assert queue.find(SECOND, 2) is not None and queue.find(FIRST, 3) is not None
+    assert queue.leases.find(SECOND, 2) is not None and queue.leases.find(FIRST, 3) is not None
 
 
 def test_a_retry_leaves_out_what_was_settled_while_it_was_read() -> None:

@@ -42,8 +42,8 @@ class Bench:
             self.queue.apply(event)
             again = Queue.load(Q, self.queue.dump(), {})
             assert again.dump() == self.queue.dump()
-            assert again.outstanding == self.queue.outstanding
-            assert again.in_flight == self.queue.in_flight
+            assert again.leases.outstanding == self.queue.leases.outstanding
+            assert again.leases.in_flight == self.queue.leases.in_flight
             assert again.committed == self.queue.committed and again.parked == self.queue.parked
         return self.queue
 
@@ -76,12 +76,12 @@ def ready(queue: Queue, lane: int = NORMAL) -> list[list[int]]:
 def test_what_is_delivered_is_in_flight_with_its_member() -> None:
     bench = Bench()
     queue = bench.apply(delivered(0, 5, member="a"), delivered(5, 7, member="b"))
-    assert bench.in_flight == {"a": 5, "b": 2} and queue.in_flight == 7 and queue.in_hand("a") == 5
-    assert queue.front == 7 and queue.committed == 0 and queue.outstanding == 7
+    assert bench.in_flight == {"a": 5, "b": 2} and queue.leases.in_flight == 7 and queue.leases.in_hand("a") == 5
+    assert queue.front == 7 and queue.committed == 0 and queue.leases.outstanding == 7
     assert queue.cursor(NORMAL) == 7 == queue.cursor(0) and undone(queue) == 7
-    found = queue.find(FIRST, 4)
+    found = queue.leases.find(FIRST, 4)
     assert found is not None and found.member == "a" and found.count == 1
-    assert queue.find(FIRST, 5) is None and queue.find(SECOND, 5) is not None
+    assert queue.leases.find(FIRST, 5) is None and queue.leases.find(SECOND, 5) is not None
 
 
 def test_what_is_skipped_is_done() -> None:
@@ -96,7 +96,7 @@ def test_the_prefix_rises_when_its_gap_closes() -> None:
     bench.apply(Acked(Q, [(FIRST, [0, 1])]))
     assert bench.queue.committed == 3
     bench.apply(Acked(Q, [(FIRST, [3, 4])]))
-    assert bench.queue.committed == 5 and bench.queue.outstanding == 0 and bench.in_flight == {}
+    assert bench.queue.committed == 5 and bench.queue.leases.outstanding == 0 and bench.in_flight == {}
 
 
 def test_an_ack_of_what_the_lease_does_not_hold_changes_nothing() -> None:
@@ -113,36 +113,36 @@ def test_an_ack_of_what_the_lease_does_not_hold_changes_nothing() -> None:
 def test_what_is_returned_is_ready_at_its_time_and_not_before() -> None:
     bench = Bench()
     queue = bench.apply(delivered(0, 3), Returned(Q, [(FIRST, [1, 2])], 50, "no"))
-    assert bench.in_flight == {"m": 2} and queue.outstanding == 3
-    assert not queue.has_ready and queue.next_time_ns() == 50
-    assert queue.ripen(49) == [] and not queue.has_ready
-    assert queue.ripen(50) == [] and ready(queue) == [[1, 2]]
-    assert queue.next_time_ns() == 100
+    assert bench.in_flight == {"m": 2} and queue.leases.outstanding == 3
+    assert not queue.has_ready and queue.leases.next_time_ns() == 50
+    assert queue.leases.ripen(49) == [] and not queue.has_ready
+    assert queue.leases.ripen(50) == [] and ready(queue) == [[1, 2]]
+    assert queue.leases.next_time_ns() == 100
 
 
 def test_a_redelivery_counts_and_makes_a_new_lease() -> None:
     bench = Bench()
     bench.apply(delivered(0, 3), Returned(Q, [(FIRST, [0, 3])], 0, "no"), Redelivered(Q, [(FIRST, [0, 2])], "b", 200))
     queue = bench.queue
-    first, again = queue.find(FIRST, 2), queue.find(SECOND, 0)
+    first, again = queue.leases.find(FIRST, 2), queue.leases.find(SECOND, 0)
     assert first is not None and first.count == 1 and first.member is None
     assert again is not None and again.count == 2 and again.member == "b"
-    assert queue.find(FIRST, 0) is None and bench.in_flight == {"b": 2}
+    assert queue.leases.find(FIRST, 0) is None and bench.in_flight == {"b": 2}
 
 
 def test_only_what_is_extended_stays_longer() -> None:
     bench = Bench()
     bench.apply(delivered(0, 3, until=100), Extended(Q, [(FIRST, [1, 2])], 300))
     queue = bench.queue
-    expired = queue.ripen(100)
+    expired = queue.leases.ripen(100)
     assert [batch.runs for batch in expired] == [[0, 1, 2, 3]]
     bench.apply(Returned(Q, [(FIRST, [0, 1, 2, 3])], 0, "late"))
-    assert queue.next_time_ns() == 300 and bench.in_flight == {"m": 1}
+    assert queue.leases.next_time_ns() == 300 and bench.in_flight == {"m": 1}
 
 
 def test_what_expired_is_told_again_until_an_event_takes_it() -> None:
     queue = Bench().apply(delivered(0, 3, until=100))
-    assert len(queue.ripen(100)) == 1 == len(queue.ripen(100))
+    assert len(queue.leases.ripen(100)) == 1 == len(queue.leases.ripen(100))
 
 
 def test_what_moves_is_out_of_flight_and_done_when_it_has_moved() -> None:
@@ -162,16 +162,18 @@ def test_what_expired_undelivered_moves_with_a_count_of_zero() -> None:
 
 def test_a_commit_of_a_stream_is_all_that_a_stream_has() -> None:
     queue = Bench().apply(Committed(Q, 7), Committed(Q, 9))
-    assert (queue.committed, queue.front, queue.outstanding) == (9, 9, 0)
+    assert (queue.committed, queue.front, queue.leases.outstanding) == (9, 9, 0)
 
 
 def test_what_the_log_dropped_leaves_every_state() -> None:
     bench = Bench()
     bench.apply(delivered(0, 6), Returned(Q, [(FIRST, [1, 2])], 0, "no"), Dropped(Q, 3))
     queue = bench.queue
-    assert queue.committed == 3 and bench.in_flight == {"m": 3} and not queue.has_ready and queue.outstanding == 3
+    assert (
+        queue.committed == 3 and bench.in_flight == {"m": 3} and not queue.has_ready and queue.leases.outstanding == 3
+    )
     bench.apply(Dropped(Q, 20))
-    assert (queue.committed, queue.front, queue.outstanding) == (20, 20, 0) and bench.in_flight == {}
+    assert (queue.committed, queue.front, queue.leases.outstanding) == (20, 20, 0) and bench.in_flight == {}
 
 
 def test_what_is_not_done_is_counted_from_the_start_of_the_log_on() -> None:
@@ -184,10 +186,10 @@ def test_a_reset_voids_leases_and_clears_what_is_done_from_there() -> None:
     bench = Bench()
     bench.apply(delivered(0, 6), Acked(Q, [(FIRST, [3, 6])]), ResetTo(Q, 2))
     queue = bench.queue
-    assert (queue.committed, queue.front, queue.outstanding, undone(queue)) == (2, 2, 0, 0)
-    assert bench.in_flight == {} and queue.find(FIRST, 0) is None
+    assert (queue.committed, queue.front, queue.leases.outstanding, undone(queue)) == (2, 2, 0, 0)
+    assert bench.in_flight == {} and queue.leases.find(FIRST, 0) is None
     bench.apply(delivered(2, 4))
-    assert queue.find(FIRST, 2) is None and queue.find(SECOND, 2) is not None
+    assert queue.leases.find(FIRST, 2) is None and queue.leases.find(SECOND, 2) is not None
 
 
 def test_a_reset_leaves_what_is_on_its_way_to_the_dead_letters() -> None:
@@ -207,7 +209,7 @@ def test_what_a_crash_took_from_the_log_is_taken_from_the_group() -> None:
     assert queue.front == 4 and set(queue.moving) == {3} and bench.in_flight == {"m": 2}
     assert not queue.is_done(5, NORMAL) and queue.is_done(1, NORMAL)
     bench.apply(CutTo(Q, 0))
-    assert (queue.front, queue.committed, queue.outstanding) == (0, 0, 0) and not queue.moving
+    assert (queue.front, queue.committed, queue.leases.outstanding) == (0, 0, 0) and not queue.moving
 
 
 @pytest.mark.parametrize("size", [SPAN - 1, SPAN, SPAN + 1, 3 * SPAN])
@@ -236,7 +238,7 @@ def test_a_lease_that_was_split_and_loaded_again_can_be_settled_in_any_order() -
     queue = Queue.load(Q, bench.queue.dump(), {})
     queue.apply(Acked(Q, [(FIRST, [5, 6, 3, 4])]))
     queue.apply(Acked(Q, [(FIRST, [1, 5])]))
-    assert queue.committed == 6 and queue.outstanding == 0
+    assert queue.committed == 6 and queue.leases.outstanding == 0
 
 
 def test_done_messages_release_their_keys() -> None:
@@ -285,7 +287,7 @@ def test_a_lease_tells_its_lane_and_a_redelivery_keeps_it() -> None:
     bench.apply(delivered(0, 2, lane=4), Returned(Q, [(lease_in(1, 4), [0, 2])], 0, "no"))
     assert ready(bench.queue, 4) == [[0, 2]] and bench.queue.first_ready(NORMAL) is None
     bench.apply(Redelivered(Q, [(lease_in(1, 4), [0, 1])], "b", 200))
-    found = bench.queue.find(lease_in(2, 4), 0)
+    found = bench.queue.leases.find(lease_in(2, 4), 0)
     assert found is not None and found.count == 2 and ready(bench.queue, 4) == [[1, 2]]
 
 
@@ -316,4 +318,4 @@ def test_closing_gives_members_their_room_back() -> None:
     bench = Bench()
     bench.apply(delivered(0, 5))
     bench.queue.close()
-    assert bench.in_flight == {} and bench.queue.in_flight == 0
+    assert bench.in_flight == {} and bench.queue.leases.in_flight == 0

@@ -60,7 +60,7 @@ def test_after_the_last_retry_comes_the_dead_letter() -> None:
     events = decide_return(queue, held(queue), "no", terms(max_retries=1), backs_off=True)
     assert events == [Moving(Q, [(SECOND, [0, 1])], [], "no", TARGET)]
     apply(queue, events)
-    assert queue.moving[0].count == 2 and not queue.in_flight
+    assert queue.moving[0].count == 2 and not queue.leases.in_flight
 
 
 def test_of_one_request_some_are_retried_and_others_are_dead_letters() -> None:
@@ -87,14 +87,14 @@ def test_the_dead_letter_topic_is_looked_for_only_if_there_is_a_dead_letter() ->
 
 def test_a_visibility_timeout_makes_messages_ready_at_once() -> None:
     queue = a_queue(2)
-    expired = queue.ripen(NOW_NS + 1)
+    expired = queue.leases.ripen(NOW_NS + 1)
     events = decide_timeout(queue, expired, terms(retry_backoff_ms=100))
     assert events == [Returned(Q, [(FIRST, [0, 2])], READY, "its visibility timed out")]
 
 
 def test_a_visibility_timeout_after_the_last_retry_makes_a_dead_letter() -> None:
     queue = a_queue(2)
-    events = decide_timeout(queue, queue.ripen(NOW_NS + 1), terms(max_retries=0))
+    events = decide_timeout(queue, queue.leases.ripen(NOW_NS + 1), terms(max_retries=0))
     assert events == [Moving(Q, [(FIRST, [0, 2])], [], "its visibility timed out", TARGET)]
 
 

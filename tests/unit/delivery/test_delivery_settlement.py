@@ -40,7 +40,7 @@ def redelivered(count: int = 2) -> Queue:
 def test_an_ack_makes_messages_done() -> None:
     queue = a_queue(3)
     assert settle(queue, ACK, [0, 2]) == [Acked(Q, [(FIRST, [0, 2])])]
-    assert queue.committed == 2 and queue.in_hand(MEMBER) == 1
+    assert queue.committed == 2 and queue.leases.in_hand(MEMBER) == 1
 
 
 def test_a_decision_counts_each_message_once() -> None:
@@ -69,7 +69,7 @@ def test_an_extension_counts_from_now_and_lasts_as_long_as_asked_or_as_the_visib
     queue = a_queue(2)
     events = settle(queue, SettlementRequest(Verb.EXTEND, delay_ms), [0, 1], visibility_timeout_ms=30_000)
     assert events == [Extended(Q, [(FIRST, [0, 1])], NOW_NS + more_ms * NANOS_PER_MS)]
-    assert [batch.runs for batch in queue.ripen(NOW_NS + 1)] == ([[0, 1], [1, 2]] if more_ms == 0 else [[1, 2]])
+    assert [batch.runs for batch in queue.leases.ripen(NOW_NS + 1)] == ([[0, 1], [1, 2]] if more_ms == 0 else [[1, 2]])
 
 
 def test_a_release_makes_messages_ready_and_the_delivery_does_not_count() -> None:
@@ -89,7 +89,7 @@ def test_leases_that_were_never_seen_are_released_and_others_stay() -> None:
 def test_a_freeze_holds_messages_past_their_visibility_timeout() -> None:
     queue = a_queue(1)
     settle(queue, SettlementRequest(Verb.FREEZE, holder="transaction 1"), [0, 1])
-    assert queue.ripen(NOW_NS + 1) == [] and queue.in_hand(MEMBER) == 0
+    assert queue.leases.ripen(NOW_NS + 1) == [] and queue.leases.in_hand(MEMBER) == 0
     with pytest.raises(StaleReceipt, match="acked in transaction 1, which has not ended"):
         claim_message(queue, FIRST, 0, ACK)
 
@@ -115,7 +115,7 @@ def test_a_commit_in_a_queue_acks_what_was_delivered_below_it_but_for_what_is_fr
     apply(queue, [Frozen(Q, [(FIRST, [1, 2])], "transaction 1")])
     events = decide_acks_below(queue, 3)
     apply(queue, events)
-    assert queue.committed == 1 and queue.in_hand(MEMBER) == 1 and queue.find(FIRST, 1) is not None
+    assert queue.committed == 1 and queue.leases.in_hand(MEMBER) == 1 and queue.leases.find(FIRST, 1) is not None
 
 
 # Claims

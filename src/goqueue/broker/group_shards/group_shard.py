@@ -132,7 +132,7 @@ class ActiveGroup:
         if queue is None:
             return False
         if self.settings.mode == "queue":
-            return queue.in_hand(member_id) > 0
+            return queue.leases.in_hand(member_id) > 0
         session = self.runtime.sessions.get(member_id)
         return session is not None and session.positions.get(queue.key, queue.committed) > queue.committed
 

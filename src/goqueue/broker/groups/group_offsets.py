@@ -187,7 +187,7 @@ class GroupOffsets:
             if place is None:
                 continue
             topic, partition = place
-            in_flight = queue.in_flight
+            in_flight = queue.leases.in_flight
             yield PartitionLag(
                 topic.name,
                 queue.partition,
@@ -195,7 +195,7 @@ class GroupOffsets:
                 partition.high_watermark,
                 lag(queue, partition),
                 in_flight,
-                queue.outstanding - in_flight,
+                queue.leases.outstanding - in_flight,
                 group.group.state.owners.get(partition_key(queue.topic_id, queue.partition)),
             )
 

@@ -207,9 +207,9 @@ class GroupMetrics:
         if pair.labels not in pairs:
             pairs[pair.labels] = pair
             pair.clear()
-        in_flight = queue.in_flight
+        in_flight = queue.leases.in_flight
         pair.in_flight += in_flight
-        pair.waiting += queue.outstanding - in_flight
+        pair.waiting += queue.leases.outstanding - in_flight
         # An index that cannot be read is no reason to show nothing at all.
         with suppress(OSError, GoQueueError):
             behind = lag(queue, place[1])

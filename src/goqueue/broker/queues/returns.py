@@ -96,7 +96,7 @@ def _queues_in_hand(group: ActiveGroup, member_id: str) -> Iterator[tuple[Queue,
     """Queues of which a member has messages in flight."""
     for queue in group.queues():
         place = group.shard.place(queue)
-        if place is not None and queue.in_hand(member_id):
+        if place is not None and queue.leases.in_hand(member_id):
             yield queue, place[0]
 
 

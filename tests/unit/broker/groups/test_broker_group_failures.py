@@ -63,11 +63,11 @@ async def test_messages_whose_time_is_up_while_the_disk_is_full_are_given_back_w
         await at.poll()
         [queue] = at.groups.shards.of(GROUP).journal.machine.queues()
         full(at)
-        due_ns = queue.next_time_ns()
+        due_ns = queue.leases.next_time_ns()
         assert due_ns is not None
         await until(lambda: at.broker.clock.now_ns() > due_ns)
         at.broker.clockwork.ring()
-        assert queue.next_time_ns() == due_ns
+        assert queue.leases.next_time_ns() == due_ns
         at.disk.quota = None
         await until(lambda: at.groups.settling.tally.visibility_timeouts == 1, 10)
         [again] = await at.poll()

@@ -534,7 +534,7 @@ async def test_messages_from_an_earlier_poll_stay_in_hand_when_a_later_one_is_gi
             await stuck.wait()
             poll.cancel()
             await asyncio.gather(poll, return_exceptions=True)
-        assert queue_of(it).in_hand(member) == 10
+        assert queue_of(it).leases.in_hand(member) == 10
         await it.ack(*before)
         assert {each.count for each in await it.poll(member)} == {1}
 
