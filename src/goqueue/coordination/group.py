@@ -1,4 +1,4 @@
-"""One group: its members, who owns which partition, and what changes that."""
+"""One group: its members, who owns which partition, its settings, and what changes them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import msgspec
 
 from goqueue.coordination.assignment import assign_range, assign_sticky
 from goqueue.model.clock import NANOS_PER_MS
-from goqueue.model.errors import GroupConflict, MemberFenced, StaleGeneration, UnknownMember
-from goqueue.model.fields import shown
+from goqueue.model.errors import GroupConflict, InvalidSettings, MemberFenced, StaleGeneration, UnknownMember
+from goqueue.model.fields import shown, specs
+from goqueue.model.group_settings import GroupSettings, check_together
 from goqueue.model.ids import GroupId, PartitionKey
 
 MAX_REMEMBERED_FENCED = 100
@@ -126,9 +127,7 @@ class Group:
         self.name = state.name
         self.in_flight = in_flight
         """How many messages each member has in flight; kept by the group's queues."""
-        self._owned: (
-            tuple[Mapping[PartitionKey, str], Mapping[PartitionKey, Handover], dict[str, list[PartitionKey]]] | None
-        ) = None
+        self._owned: _Owned | None = None
 
     def member(self, member_id: str) -> Member:
         found = self.state.members.get(member_id)
@@ -306,3 +305,43 @@ def _redirected(handovers: Mapping[PartitionKey, Handover], before: str, now: st
         partition: Handover(now, each.deadline_ns) if each.to == before else each
         for partition, each in handovers.items()
     }
+
+
+def decide_creation(
+    name: str, group_id: GroupId, overrides: dict[str, Any], defaults: GroupSettings, now_ns: int
+) -> GroupMade:
+    """A new group. Its fixed settings are recorded, so that other defaults later do not change them."""
+    chosen = defaults.with_overrides(overrides)
+    check_together(chosen.kind, chosen.mode, chosen.ordering)
+    fixed = {each: getattr(chosen, each) for each, spec in specs(GroupSettings).items() if spec.fixed}
+    return GroupMade(name, group_id, overrides, now_ns, fixed)
+
+
+def initial_overrides(initial: dict[str, Any], wanted: dict[str, Any], defaults: GroupSettings) -> dict[str, Any]:
+    """With which settings a join creates a group: ``initial`` too, unless these do not go together with the others."""
+    both = initial | wanted
+    chosen = defaults.with_overrides(both)
+    try:
+        check_together(chosen.kind, chosen.mode, chosen.ordering)
+    except InvalidSettings:
+        return wanted
+    return both
+
+
+def decide_change(group: Group, effective: GroupSettings, wanted: dict[str, Any]) -> list[GroupChanged]:
+    """Change settings of a group that exists. Fixed ones can only be named, or changed while it has no members."""
+    members = len(group.state.members)
+    for each, spec in specs(GroupSettings).items():
+        if each not in wanted or not spec.fixed or getattr(effective, each) == wanted[each]:
+            continue
+        has = f"group {group.name!r} has {each} {getattr(effective, each)!r}, which"
+        if not spec.while_empty:
+            raise GroupConflict(f"{has} cannot be changed to {wanted[each]!r}")
+        if members:
+            raise GroupConflict(
+                f"{has} can be changed to {wanted[each]!r} only while it has no members; it has {members}"
+            )
+    chosen = effective.with_overrides(wanted)
+    check_together(chosen.kind, chosen.mode, chosen.ordering)
+    overrides = group.state.overrides | wanted
+    return [] if overrides == group.state.overrides else [GroupChanged(group.name, overrides)]

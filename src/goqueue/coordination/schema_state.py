@@ -9,7 +9,7 @@ The schema of an id never changes. A schema that no version uses any more keeps 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -29,7 +29,6 @@ from goqueue.coordination.schema_records import (
     context_of,
     quoted,
 )
-from goqueue.coordination.sorted_set import SortedSet
 from goqueue.model.errors import (
     SchemaNotFound,
     SubjectNotFound,
@@ -310,3 +309,42 @@ def _scopes(name: str) -> list[str]:
 def size_of(record: SchemaRecord) -> int:
     extra = [record.references, record.metadata, record.rule_set]
     return len(record.text.encode()) + len(msgspec.json.encode(extra)) + _RECORD_BYTES
+
+
+Item = TypeVar("Item", bound=Any)
+
+
+class SortedSet(Generic[Item]):
+    """Sorts on the first ordered read after a change. Most items are in order then, so this takes little time."""
+
+    __slots__ = ("_items", "_sorted")
+
+    def __init__(self) -> None:
+        self._items: dict[Item, None] = {}
+        self._sorted: list[Item] | None = None
+
+    def add(self, item: Item) -> None:
+        if item not in self._items:
+            self._items[item] = None
+            self._sorted = None
+
+    def discard(self, item: Item) -> None:
+        if item in self._items:
+            del self._items[item]
+            self._sorted = None
+
+    def unordered(self) -> Iterator[Item]:
+        return iter(self._items)
+
+    def ordered(self) -> list[Item]:
+        """The items in order. The caller must not change the list."""
+        if self._sorted is None:
+            self._sorted = sorted(self._items)
+            self._items = dict.fromkeys(self._sorted)
+        return self._sorted
+
+    def __contains__(self, item: Item) -> bool:
+        return item in self._items
+
+    def __len__(self) -> int:
+        return len(self._items)

@@ -49,11 +49,6 @@ class Lane:
         acked = self.acked
         return max(0, acked.prefix - self.cursor) + (acked.above_from(self.cursor) if acked.above else 0)
 
-    def pass_over(self, end: int) -> None:
-        """Nothing of the lane lies between the cursor and ``end``."""
-        self.acked.add(self.cursor, end)
-        self.cursor = end
-
     def first_ready(self) -> InFlightBatch | None:
         """What is to be delivered again next."""
         ready = self.ready

@@ -72,7 +72,9 @@ class LaneCursors:
                 self.by_number[number] = Lane(before)
         for number, lane in list(self.by_number.items()):
             if lane.cursor == before and number != moving:
-                lane.pass_over(left.get(number, upto))
+                end = left.get(number, upto)
+                lane.acked.add(before, end)
+                lane.cursor = end
                 self.tidy(number, lane)
 
     def restart(self, offset: int) -> None:

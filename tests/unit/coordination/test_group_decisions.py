@@ -14,9 +14,11 @@ from goqueue.coordination.group import (
     Member,
     MemberJoined,
     MemberLeft,
+    decide_change,
+    decide_creation,
+    initial_overrides,
     new_state,
 )
-from goqueue.coordination.group_configuration import decide_change, decide_creation, initial_overrides
 from goqueue.coordination.groups import Groups
 from goqueue.delivery.events import QueueOpened
 from goqueue.model.errors import GroupConflict, InvalidRequest, InvalidSettings

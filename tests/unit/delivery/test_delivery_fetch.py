@@ -17,7 +17,6 @@ from goqueue.delivery.events import (
     ResetTo,
     Returned,
 )
-from goqueue.delivery.expiry import expired_indexes
 from goqueue.delivery.fetch import (
     decide_drop,
     decide_lost,
@@ -30,7 +29,7 @@ from goqueue.delivery.in_flight_batch import READY
 from goqueue.delivery.key_order import KeyOrder, lane_key
 from goqueue.delivery.key_recovery import recover_keys
 from goqueue.delivery.queue import Queue
-from goqueue.delivery.selection import Candidates, FetchTerms, Selection, select
+from goqueue.delivery.selection import Candidates, FetchTerms, Selection, expired_indexes, select
 from goqueue.model.clock import NANOS_PER_MS
 
 UNTIL_NS = NOW_NS + 30

@@ -26,8 +26,7 @@ from goqueue.broker.queues.settlement_service import SettlementService
 from goqueue.broker.queues.stream_commits import StreamCommits
 from goqueue.broker.queues.tally import Tally
 from goqueue.broker.queues.transactional_acks import TransactionalAcks
-from goqueue.coordination.group import Group
-from goqueue.coordination.group_configuration import decide_change
+from goqueue.coordination.group import Group, decide_change
 from goqueue.model.errors import GoQueueError
 from goqueue.model.group_settings import parse_group_settings
 from goqueue.model.logging import get_logger

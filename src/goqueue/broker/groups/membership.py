@@ -11,8 +11,15 @@ from goqueue.broker.groups.member_expiry import MemberExpiry
 from goqueue.broker.groups.subscriptions import Subscriptions
 from goqueue.broker.queues.returns import Returns
 from goqueue.broker.queues.stream_commits import StreamCommits
-from goqueue.coordination.group import Group, GroupMade, Member, new_state
-from goqueue.coordination.group_configuration import decide_change, decide_creation, initial_overrides
+from goqueue.coordination.group import (
+    Group,
+    GroupMade,
+    Member,
+    decide_change,
+    decide_creation,
+    initial_overrides,
+    new_state,
+)
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown, specs

@@ -8,9 +8,8 @@ import numpy as np
 
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.read import find_damaged_frames
-from goqueue.delivery.expiry import expired_indexes
 from goqueue.delivery.queue import Queue
-from goqueue.delivery.selection import Candidates
+from goqueue.delivery.selection import Candidates, expired_indexes
 from goqueue.model.errors import InvalidFrame
 from goqueue.model.message import Headers
 from goqueue.model.offset_runs import OffsetRuns
