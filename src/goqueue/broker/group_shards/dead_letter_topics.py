@@ -15,7 +15,6 @@ from goqueue.model.errors import (
     ReservedTopicName,
     StorageFailed,
     TopicExists,
-    TopicNotFound,
 )
 from goqueue.model.ids import TopicId
 from goqueue.model.names import check_topic_name
@@ -45,15 +44,6 @@ def can_be_a_topic(name: str) -> bool:
     return True
 
 
-def is_there(host: Host, name: str) -> bool:
-    """Whether there is a topic of this name."""
-    try:
-        host.topic(name)
-    except TopicNotFound:
-        return False
-    return True
-
-
 async def find_or_make(host: Host, create: CreateTopic, source: Topic, name: str) -> Topic:
     """The topic for dead letters of ``source``. Whatever the defaults are, dead letters do not expire."""
     settings: dict[str, object] = {
@@ -63,10 +53,9 @@ async def find_or_make(host: Host, create: CreateTopic, source: Topic, name: str
         "retention_bytes": None,
         "message_ttl_ms": None,
     }
-    try:
-        return host.topic(name)
-    except TopicNotFound:
-        pass
+    found = host.topics.by_name.get(name)
+    if found is not None:
+        return found
     try:
         return await create(name, settings)
     except TopicExists:
@@ -94,15 +83,12 @@ async def make_all(host: Host, create: CreateTopic, lacking: Mapping[str, Topic]
 def target_for(host: Host, queue: Queue, topic: Topic) -> Target | None:
     """Where dead letters of a queue go as of now; ``None`` if they stay where they are."""
     name = dead_letter_topic(host, topic)
-    return None if name is None else _target(host, name, queue.partition)
-
-
-def _target(host: Host, name: str, partition: int) -> Target:
-    try:
-        topic = host.topic(name)
-    except TopicNotFound:
-        return Target(name, TopicId(""), partition, 0)
-    return target_in(topic, partition % len(topic.partitions))
+    if name is None:
+        return None
+    found = host.topics.by_name.get(name)
+    if found is None:
+        return Target(name, TopicId(""), queue.partition, 0)
+    return target_in(found, queue.partition % len(found.partitions))
 
 
 def target_in(topic: Topic, number: int) -> Target:

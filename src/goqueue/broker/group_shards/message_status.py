@@ -10,7 +10,6 @@ from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.delivery.in_flight_batch import SPAN, InFlightBatch
 from goqueue.delivery.leases import lane_of
 from goqueue.delivery.queue import Queue
-from goqueue.model.errors import TopicNotFound
 from goqueue.model.message import Message
 from goqueue.observe.trace import GroupStanding, Place
 from goqueue.wire.internal_headers import FOR_GROUP
@@ -24,10 +23,10 @@ Standings = dict[int, list[GroupStanding]]
 async def standings(shards: GroupShards, topic: str, partition: int, messages: Mapping[int, Message]) -> Standings:
     """Of the groups that read a partition, with those of these messages that are meant for them."""
     found: Standings = {offset: [] for offset in messages}
-    try:
-        topic_id = shards.host.topic(topic).record.topic_id
-    except TopicNotFound:
+    known = shards.host.topics.by_name.get(topic)
+    if known is None:
         return found
+    topic_id = known.record.topic_id
     for name in sorted(shards.groups_on(topic_id, partition)):
         group = shards.get(name)
         queue = None if group is None else group.queue(topic_id, partition)
@@ -49,7 +48,8 @@ async def standings_in(
     for offset in offsets:
         place = Place(topic, queue.partition, offset)
         if is_stream:
-            found.append(_of_stream(queue, place))
+            is_done = offset < queue.committed
+            found.append(GroupStanding(queue.group, place, "settled" if is_done else "waiting"))
         else:
             found.append(_of_queue(queue, place, messages[offset].priority, leased.get(offset, [])))
     return found
@@ -74,10 +74,6 @@ async def _leased(queue: Queue, offsets: list[int]) -> dict[int, list[InFlightBa
     return found
 
 
-def _of_stream(queue: Queue, place: Place) -> GroupStanding:
-    return GroupStanding(queue.group, place, "settled" if place.offset < queue.committed else "waiting")
-
-
 def _of_queue(queue: Queue, place: Place, lane: int, batches: list[InFlightBatch]) -> GroupStanding:
     offset = place.offset
     move = queue.moving.get(offset)
@@ -87,13 +83,11 @@ def _of_queue(queue: Queue, place: Place, lane: int, batches: list[InFlightBatch
         if lane_of(batch.lease) != lane or not batch.bits >> (offset - batch.first) & 1:
             continue
         if batch.is_frozen:
-            return GroupStanding(queue.group, place, "acked in a transaction", batch.count, reason=_not_ended(batch))
+            return GroupStanding(
+                queue.group, place, "acked in a transaction", batch.count, reason=f"{batch.member} has not ended"
+            )
         if batch.member is not None:
             return GroupStanding(queue.group, place, "in flight", batch.count, batch.member, batch.at_ns)
         return GroupStanding(queue.group, place, "retry", batch.count, "", batch.at_ns, batch.error)
     is_done = offset < queue.cursor(lane) and queue.is_done(offset, lane)
     return GroupStanding(queue.group, place, "settled" if is_done else "waiting")
-
-
-def _not_ended(batch: InFlightBatch) -> str:
-    return f"{batch.member} has not ended"

@@ -12,7 +12,7 @@ from goqueue.coordination.group import Group, Member, Rules
 from goqueue.coordination.groups import GroupsEvent
 from goqueue.delivery.events import QueueClosed, QueueOpened
 from goqueue.model.clock import NANOS_PER_MS, NANOS_PER_SECOND
-from goqueue.model.errors import GoQueueError, TopicNotFound
+from goqueue.model.errors import GoQueueError
 from goqueue.model.group_settings import GroupSettings
 from goqueue.model.ids import PartitionKey, partition_key
 from goqueue.model.logging import get_logger
@@ -34,13 +34,8 @@ class Subscriptions:
 
     def topics(self, names: Sequence[str]) -> list[Topic]:
         """Those that exist."""
-        found = []
-        for name in dict.fromkeys(names):
-            try:
-                found.append(self._host.topic(name))
-            except TopicNotFound:
-                continue
-        return found
+        by_name = self._host.topics.by_name
+        return [topic for name in dict.fromkeys(names) if (topic := by_name.get(name)) is not None]
 
     def partitions(self, members: Sequence[Member]) -> dict[str, list[PartitionKey]]:
         """Of all topics that any member names, by topic."""

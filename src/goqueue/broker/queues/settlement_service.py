@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from goqueue.broker.group_shards.dead_letter_topics import CreateTopic, dead_letter_topic, is_there, make_all
+from goqueue.broker.group_shards.dead_letter_topics import CreateTopic, dead_letter_topic, make_all
 from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.queues.receipt_claims import RequestClaims
@@ -74,11 +74,9 @@ class SettlementService:
         lacking: dict[str, Topic] = {}
         if request.verb != Verb.REJECT:
             return lacking
-        for each in claims.by_queue.values():
-            if not each.claimed:
-                continue
+        for each in [found for found in claims.by_queue.values() if found.claimed]:
             name = dead_letter_topic(self._shards.host, each.topic)
-            if name is not None and not is_there(self._shards.host, name):
+            if name is not None and name not in self._shards.host.topics.by_name:
                 lacking[name] = each.topic
         return lacking
 
