@@ -13,19 +13,14 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from goqueue.coordination import schema_records as records
 from goqueue.coordination.schema_records import (
     GLOBAL,
-    ConfigSet,
-    IdsSkipped,
-    ModeSet,
-    SchemaAdded,
     SchemaRecord,
     SchemasEvent,
     Setting,
     Subject,
     Version,
-    VersionAdded,
-    VersionsDeleted,
     context_of,
     quoted,
 )
@@ -186,26 +181,26 @@ class SchemaState:
 
     def apply(self, event: SchemasEvent) -> None:
         match event:
-            case SchemaAdded(record):
+            case records.SchemaAdded(record):
                 self.records[record.schema_id] = record
                 self._ids[record.fingerprint] = self._guids[record.guid] = record.schema_id
                 self._last_id = max(self._last_id, record.schema_id)
                 self.size += size_of(record)
                 for each in record.references:
                     self._referrers.setdefault((each.subject, each.version), set()).add(record.schema_id)
-            case VersionAdded(name, version, schema_id):
+            case records.VersionAdded(name, version, schema_id):
                 subject = self.subjects.setdefault(name, Subject())
                 subject.versions[version] = Version(version, schema_id)
                 subject.last_version = max(subject.last_version, version)
                 self._note_use(schema_id, name, version)
                 self._note_name(name)
-            case VersionsDeleted(name, versions, permanent):
+            case records.VersionsDeleted(name, versions, permanent):
                 self._delete(name, versions, permanent=permanent)
-            case ConfigSet(name, config):
+            case records.ConfigSet(name, config):
                 _set(self.configs, name, config)
-            case ModeSet(name, mode):
+            case records.ModeSet(name, mode):
                 _set(self.modes, name, mode)
-            case IdsSkipped(last_id):
+            case records.IdsSkipped(last_id):
                 self._skipped_to = last_id
                 self._last_id = max(self._last_id, last_id)
 
@@ -254,13 +249,13 @@ class SchemaState:
 
     def part_of(self, event: SchemasEvent) -> str:
         match event:
-            case SchemaAdded(record):
+            case records.SchemaAdded(record):
                 return f"{_SCHEMA}{record.schema_id}"
-            case VersionAdded(name, _, _) | VersionsDeleted(name, _, _):
+            case records.VersionAdded(name, _, _) | records.VersionsDeleted(name, _, _):
                 return f"{_SUBJECT}{name}"
-            case ConfigSet(name, _) | ModeSet(name, _):
+            case records.ConfigSet(name, _) | records.ModeSet(name, _):
                 return f"{_SETTINGS}{name}"
-            case IdsSkipped():
+            case records.IdsSkipped():
                 return _IDS
 
     def dump(self, part: str) -> bytes | None:
@@ -277,14 +272,14 @@ class SchemaState:
 
     def restore(self, part: str, payload: bytes) -> None:
         if part == _IDS:
-            self.apply(IdsSkipped(msgspec.json.decode(payload, type=int)))
+            self.apply(records.IdsSkipped(msgspec.json.decode(payload, type=int)))
         elif part.startswith(_SETTINGS):
             name = part.removeprefix(_SETTINGS)
             setting = msgspec.json.decode(payload, type=Setting)
             _set(self.configs, name, setting.config)
             _set(self.modes, name, setting.mode)
         elif part.startswith(_SCHEMA):
-            self.apply(SchemaAdded(msgspec.json.decode(payload, type=SchemaRecord)))
+            self.apply(records.SchemaAdded(msgspec.json.decode(payload, type=SchemaRecord)))
         else:
             name = part.removeprefix(_SUBJECT)
             subject = self.subjects[name] = msgspec.json.decode(payload, type=Subject)

@@ -25,20 +25,8 @@ from goqueue.coordination.schema_records import (
     quoted,
 )
 from goqueue.coordination.schema_state import SchemaState, size_of
+from goqueue.model import errors
 from goqueue.model.config import SchemasConfig
-from goqueue.model.errors import (
-    GoQueueError,
-    InvalidRequest,
-    InvalidSchema,
-    SchemaIdTaken,
-    SchemaIsReferenced,
-    SubjectNotSoftDeleted,
-    SubjectReadOnly,
-    SubjectSoftDeleted,
-    VersionNotFound,
-    VersionNotSoftDeleted,
-    VersionSoftDeleted,
-)
 from goqueue.model.ids import SchemaId
 
 _SOFT_DELETED = "was soft deleted.Set permanent=true to delete permanently"
@@ -61,14 +49,16 @@ class Schemas(SchemaState):
         if schema_id is None:
             schema_id = record.schema_id or SchemaId(self._last_id + 1)
             if schema_id in self.records:
-                raise SchemaIdTaken(
+                raise errors.SchemaIdTaken(
                     f"Overwrite new schema with id {schema_id} is not permitted: the id stands for another one already"
                 )
             if schema_id > MAX_ID:
-                raise InvalidRequest(f"the last id is {self._last_id}, and ids go up to {MAX_ID}")
+                raise errors.InvalidRequest(f"the last id is {self._last_id}, and ids go up to {MAX_ID}")
             events.append(SchemaAdded(msgspec.structs.replace(record, schema_id=schema_id)))
         elif record.schema_id not in (0, schema_id):
-            raise SchemaIdTaken(f"the schema has id {schema_id} already, and cannot have id {record.schema_id} as well")
+            raise errors.SchemaIdTaken(
+                f"the schema has id {schema_id} already, and cannot have id {record.schema_id} as well"
+            )
         subject = self.subjects.get(name)
         versions = {} if subject is None else subject.versions
         if version is None:
@@ -79,9 +69,9 @@ class Schemas(SchemaState):
         elif version in versions:
             if versions[version].schema_id == schema_id and not versions[version].deleted:
                 return events
-            raise SchemaIdTaken(f"version {version} of subject {name[:300]!r} exists already")
+            raise errors.SchemaIdTaken(f"version {version} of subject {name[:300]!r} exists already")
         if len(versions) >= limits.max_versions:
-            raise InvalidRequest(
+            raise errors.InvalidRequest(
                 f"subject {name[:300]!r} has {len(versions)} versions, the most that schemas.max_versions allows"
             )
         return [*events, VersionAdded(name, version, schema_id)]
@@ -90,9 +80,9 @@ class Schemas(SchemaState):
         self._check_writable(name)
         found = self.version(name, version, deleted=True)
         if found.deleted and not permanent:
-            raise VersionSoftDeleted(f"Subject {quoted(name)} Version {found.version} {_SOFT_DELETED}")
+            raise errors.VersionSoftDeleted(f"Subject {quoted(name)} Version {found.version} {_SOFT_DELETED}")
         if permanent and not found.deleted:
-            raise VersionNotSoftDeleted(f"Subject {quoted(name)} Version {found.version} {_NOT_DELETED}")
+            raise errors.VersionNotSoftDeleted(f"Subject {quoted(name)} Version {found.version} {_NOT_DELETED}")
         return self._deletion(name, [found.version], permanent=permanent)
 
     def decide_delete_subject(self, name: str, *, permanent: bool) -> list[SchemasEvent]:
@@ -100,9 +90,9 @@ class Schemas(SchemaState):
         subject = self.subject(name, deleted=True)
         live = [each.version for each in subject.live()]
         if permanent and live:
-            raise SubjectNotSoftDeleted(f"Subject {quoted(name)} {_NOT_DELETED}")
+            raise errors.SubjectNotSoftDeleted(f"Subject {quoted(name)} {_NOT_DELETED}")
         if not permanent and not live:
-            raise SubjectSoftDeleted(f"Subject {quoted(name)} {_SOFT_DELETED}")
+            raise errors.SubjectSoftDeleted(f"Subject {quoted(name)} {_SOFT_DELETED}")
         versions = sorted(subject.versions) if permanent else sorted(live)
         return self._deletion(name, versions, permanent=permanent)
 
@@ -110,7 +100,7 @@ class Schemas(SchemaState):
         for version in versions:
             # A soft-deleted schema can still be fetched, and is then parsed with all that it refers to.
             if referring := self.referencing(name, version, deleted=permanent):
-                raise SchemaIsReferenced(
+                raise errors.SchemaIsReferenced(
                     "One or more references exist to the schema "
                     f"{{magic=1,keytype=SCHEMA,subject={name[:300]},version={version}}}. These schemas refer to it: "
                     f"{', '.join(map(str, referring[:10]))}"
@@ -133,7 +123,7 @@ class Schemas(SchemaState):
         if mode is not None:
             self._check_room_for_settings(name, limits)
         if mode == "IMPORT" and not force and self._has_schemas(name):
-            raise SubjectReadOnly(
+            raise errors.SubjectReadOnly(
                 "Cannot import since found existing subjects; mode IMPORT needs a registry, or a subject, without "
                 "schemas; force=true changes it anyway"
             )
@@ -149,15 +139,15 @@ class Schemas(SchemaState):
     def _check_room(self, name: str, record: SchemaRecord, schema_id: SchemaId | None, limits: SchemasConfig) -> None:
         """Check the limits. ``schema_id`` is the id of the schema if it is registered already."""
         if schema_id not in self._uses and len(self._uses) >= limits.max_schemas:
-            raise InvalidRequest(
+            raise errors.InvalidRequest(
                 f"there are {len(self._uses)} schemas; schemas.max_schemas allows {limits.max_schemas}"
             )
         if name not in self.subjects and len(self.subjects) >= limits.max_schemas:
-            raise InvalidRequest(
+            raise errors.InvalidRequest(
                 f"there are {len(self.subjects)} subjects; schemas.max_schemas allows {limits.max_schemas}"
             )
         if schema_id is None and self.size + size_of(record) > limits.max_bytes:
-            raise InvalidRequest(
+            raise errors.InvalidRequest(
                 f"all schemas have {self.size} bytes, and this one {size_of(record)}; schemas.max_bytes allows "
                 f"{limits.max_bytes}. Those that were deleted for good count as well: their ids are not given again"
             )
@@ -167,7 +157,7 @@ class Schemas(SchemaState):
         if name in self.configs or name in self.modes:
             return
         if max(len(self.configs), len(self.modes)) >= limits.max_schemas:
-            raise InvalidRequest(
+            raise errors.InvalidRequest(
                 f"so many subjects have settings of their own that schemas.max_schemas ({limits.max_schemas}) "
                 "allows no more"
             )
@@ -175,23 +165,23 @@ class Schemas(SchemaState):
     def _check_writable(self, name: str) -> None:
         mode = self.mode(name)
         if mode in READ_ONLY:
-            raise SubjectReadOnly(
+            raise errors.SubjectReadOnly(
                 f"Subject {name[:300]} is in read-only mode: it is in mode {mode}, and nothing can be deleted"
             )
 
     def _check_can_register(self, name: str, *, has_place: bool) -> None:
         mode = self.mode(name)
         if mode in READ_ONLY:
-            raise SubjectReadOnly(
+            raise errors.SubjectReadOnly(
                 f"Subject {name[:300]} is in read-only mode: it is in mode {mode}, and nothing can be registered"
             )
         if has_place and mode != "IMPORT":
-            raise SubjectReadOnly(
+            raise errors.SubjectReadOnly(
                 f"Subject {name[:300]} is not in import mode: it is in mode {mode}, and an id or a version can be "
                 "given in IMPORT only"
             )
         if mode == "IMPORT" and not has_place:
-            raise SubjectReadOnly(
+            raise errors.SubjectReadOnly(
                 f"Subject {name[:300]} is not in read-write mode: it is in mode IMPORT, and schemas can be registered "
                 "with the id that they have only"
             )
@@ -202,8 +192,8 @@ class Schemas(SchemaState):
             try:
                 found = self.version(each.subject, each.version)
                 if found.schema_id != each.schema_id:
-                    raise VersionNotFound(
+                    raise errors.VersionNotFound(
                         f"Version {each.version} not found. It was deleted from subject {quoted(each.subject)}"
                     )
-            except GoQueueError as error:
-                raise InvalidSchema(f"reference {each.name[:300]!r}: {error}") from None
+            except errors.GoQueueError as error:
+                raise errors.InvalidSchema(f"reference {each.name[:300]!r}: {error}") from None

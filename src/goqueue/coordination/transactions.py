@@ -12,21 +12,9 @@ from zlib import crc32
 
 import msgspec
 
+from goqueue.coordination import transaction_records as records
 from goqueue.coordination.issued_ids import FOR_A_NAME, IdKeyMade, IdsReserved, IdsSkipped, IssuedIds
-from goqueue.coordination.transaction_records import (
-    Aborted,
-    Decided,
-    Ended,
-    KeysForgotten,
-    KeyUsed,
-    NamedProducer,
-    NamesForgotten,
-    Prepared,
-    ProducerNamed,
-    TransactionRecord,
-    TransactionsEvent,
-    UsedKey,
-)
+from goqueue.coordination.transaction_records import NamedProducer, TransactionRecord, TransactionsEvent, UsedKey
 from goqueue.model.errors import Overloaded, ProducerFenced, UnknownProducer
 from goqueue.model.fields import shown
 from goqueue.model.producers import MAX_EPOCH
@@ -114,9 +102,9 @@ class Transactions:
             )
         # Where ids were skipped, the epoch after the last may be in use elsewhere.
         if known is None or known.epoch >= MAX_EPOCH or self.ids.was_skipped(known.producer_id):
-            return [ProducerNamed(name, NamedProducer(fresh_id, 0, timeout_ms, now_ns, instance))]
+            return [records.ProducerNamed(name, NamedProducer(fresh_id, 0, timeout_ms, now_ns, instance))]
         taken_over = NamedProducer(known.producer_id, known.epoch + 1, timeout_ms, now_ns, instance)
-        return [ProducerNamed(name, taken_over)]
+        return [records.ProducerNamed(name, taken_over)]
 
     def check_producer(self, producer_id: int, epoch: int) -> str:
         """Raises for an id that no producer has, and for a producer that was fenced; returns its transactional id."""
@@ -142,7 +130,7 @@ class Transactions:
     def decide_used(self, used_ns: Mapping[str, int], before_ns: int) -> list[TransactionsEvent]:
         """Note for names that were used when that was, if they are known to have been used before ``before_ns``."""
         return [
-            ProducerNamed(name, msgspec.structs.replace(producer, used_ns=at_ns))
+            records.ProducerNamed(name, msgspec.structs.replace(producer, used_ns=at_ns))
             for name, at_ns in used_ns.items()
             if (producer := self.producer(name)) is not None and producer.used_ns < min(before_ns, at_ns)
         ]
@@ -160,12 +148,12 @@ class Transactions:
                 name for name, producer in names.items() if producer.used_ns < names_before_ns and name not in in_use
             ]
             if gone:
-                events.append(NamesForgotten(gone))
+                events.append(records.NamesForgotten(gone))
         going = self._keys_beyond(keys_before_ns, most_keys)
         for keys in self._keys:
             gone = [key for key in keys if key in going]
             if gone:
-                events.append(KeysForgotten(gone))
+                events.append(records.KeysForgotten(gone))
         return events
 
     def _keys_beyond(self, before_ns: int, most: int) -> set[str]:
@@ -188,26 +176,26 @@ class Transactions:
         match event:
             case IdsReserved() | IdsSkipped() | IdKeyMade():
                 self.ids.apply(event)
-            case ProducerNamed(name, producer):
+            case records.ProducerNamed(name, producer):
                 self._name(name, producer)
-            case NamesForgotten(names):
+            case records.NamesForgotten(names):
                 for name in names:
                     gone = self._names[_shard(name)].pop(name, None)
                     if gone is not None:
                         self._names_by_id.pop(gone.producer_id, None)
-            case Prepared(transaction):
+            case records.Prepared(transaction):
                 unended.prepared[transaction.transaction_id] = transaction
-            case Decided(transaction):
+            case records.Decided(transaction):
                 unended.prepared.pop(transaction.transaction_id, None)
                 unended.decided[transaction.transaction_id] = transaction
-            case Aborted(transaction_id):
+            case records.Aborted(transaction_id):
                 unended.prepared.pop(transaction_id, None)
-            case Ended(transaction_ids):
+            case records.Ended(transaction_ids):
                 self._end(transaction_ids)
-            case KeyUsed(key, used):
+            case records.KeyUsed(key, used):
                 name, _ = series_of(key)
                 self._keys[_shard(name)][name] = used
-            case KeysForgotten(keys):
+            case records.KeysForgotten(keys):
                 for key in keys:
                     self._keys[_shard(key)].pop(key, None)
 
@@ -238,13 +226,13 @@ class Transactions:
         match event:
             case IdsReserved() | IdsSkipped() | IdKeyMade():
                 return _IDS
-            case ProducerNamed(name):
+            case records.ProducerNamed(name):
                 return f"names/{_shard(name)}"
-            case NamesForgotten(names):
+            case records.NamesForgotten(names):
                 return f"names/{_shard(names[0])}"
-            case KeyUsed(key):
+            case records.KeyUsed(key):
                 return f"keys/{_shard(series_of(key)[0])}"
-            case KeysForgotten(keys):
+            case records.KeysForgotten(keys):
                 return f"keys/{_shard(keys[0])}"
             case _:
                 return _TRANSACTIONS

@@ -10,24 +10,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from goqueue.delivery.events import (
-    Acked,
-    AnyQueueEvent,
-    Committed,
-    CutTo,
-    Delivered,
-    Dropped,
-    Extended,
-    Frozen,
-    Moved,
-    Moving,
-    QueueOpened,
-    Redelivered,
-    Released,
-    ResetTo,
-    Returned,
-    Target,
-)
+from goqueue.delivery import events
+from goqueue.delivery.events import AnyQueueEvent, QueueOpened, Target
 from goqueue.delivery.in_flight_batch import READY, InFlightBatch, InFlightBatchDump
 from goqueue.delivery.key_order import KeyOrder
 from goqueue.delivery.lane import Lane, LaneDump
@@ -168,49 +152,49 @@ class Queue:
     def apply(self, event: AnyQueueEvent) -> None:
         leases = self.leases
         match event:
-            case Delivered():
+            case events.Delivered():
                 self._deliver(event)
-            case Redelivered(_, parts, member, until_ns):
+            case events.Redelivered(_, parts, member, until_ns):
                 for taken in leases.take(parts):
                     leases.add(taken.runs, taken.count + 1, member, until_ns, lane_of(taken.lease))
-            case Acked(_, parts):
+            case events.Acked(_, parts):
                 for taken in leases.take(parts):
                     self._done(lane_of(taken.lease), taken)
                     if not event.error and not event.gone:
                         self.acks.add(taken.lease, taken.first, taken.whole, taken.bits)
-            case Returned(_, parts, at_ns, error):
+            case events.Returned(_, parts, at_ns, error):
                 for taken in leases.take(parts):
                     taken.member, taken.at_ns, taken.error, taken.is_frozen = None, at_ns, error, False
                     leases.put(taken)
-            case Released(_, parts):
+            case events.Released(_, parts):
                 for taken in leases.take(parts):
                     taken.count, taken.member, taken.at_ns, taken.is_frozen = taken.count - 1, None, READY, False
                     leases.put(taken)
-            case Extended(_, parts, until_ns):
+            case events.Extended(_, parts, until_ns):
                 for taken in leases.take(parts):
                     taken.at_ns = until_ns
                     leases.put(taken)
-            case Frozen(_, parts, holder):
+            case events.Frozen(_, parts, holder):
                 for taken in leases.take(parts):
                     taken.member, taken.at_ns, taken.is_frozen = holder, _FOR_EVER, True
                     leases.put(taken)
-            case Moving():
+            case events.Moving():
                 self._move(event)
-            case Moved(_, runs, lane):
+            case events.Moved(_, runs, lane):
                 self._moved(runs, lane)
-            case Committed(_, offset):
+            case events.Committed(_, offset):
                 self.cursors.restart(offset)
-            case Dropped(_, start):
+            case events.Dropped(_, start):
                 leases.forget(0, start)
                 self.cursors.drop_below(start)
                 if self.keys is not None:
                     self.keys.release(0, start)
                     self.keys.stopped.clear()
-            case ResetTo(_, offset):
+            case events.ResetTo(_, offset):
                 self.close()
                 self.cursors.restart(offset)
                 self.keys = None
-            case CutTo(_, end):
+            case events.CutTo(_, end):
                 self._cut(end)
 
     def close(self) -> None:
@@ -218,7 +202,7 @@ class Queue:
         self.leases.forget(0, None)
         self.acks.clear()
 
-    def _deliver(self, event: Delivered) -> None:
+    def _deliver(self, event: events.Delivered) -> None:
         lane = self.cursors.open(event.lane)
         if isinstance(event.runs, str):
             first, bits = unpacked(event.runs)
@@ -236,7 +220,7 @@ class Queue:
                 self._add(event.lane, lane, first, end)
         self.cursors.advance(event.lane, lane, event.upto, event.left)
 
-    def _move(self, event: Moving) -> None:
+    def _move(self, event: events.Moving) -> None:
         for taken in self.leases.take(event.parts):
             move = Move(taken.count, event.reason, event.target, lane_of(taken.lease))
             for first, end in pairs(taken.runs):
