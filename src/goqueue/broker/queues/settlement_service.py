@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from goqueue.broker.group_shards.dead_letter_topics import CreateTopic, dead_letter_topic, make_all
 from goqueue.broker.group_shards.shard_directory import GroupShards
@@ -18,6 +19,7 @@ from goqueue.observe.trace_event import NACK, REJECT
 
 _CAUSES = {Verb.NACK: NACK, Verb.REJECT: REJECT}
 _AT_A_STRETCH = 100
+Outcome = TypeVar("Outcome")
 
 
 class SettlementService:
@@ -48,24 +50,23 @@ class SettlementService:
 
     async def settle_receipts(self, receipts: Sequence[str], request: SettlementRequest) -> list[GoQueueError | None]:
         """One outcome for each receipt; those that hold are carried out whatever becomes of the others."""
-        claims = RequestClaims(self._shards, request)
-        outcomes = claims.add_receipts(receipts)
-        if lacking := self._lacking_dead_letter_topics(claims, request):
-            # Anything may happen while topics are made, so all is claimed anew.
-            claims = RequestClaims(self._shards, request, await make_all(self._shards.host, self._create, lacking))
-            outcomes = claims.add_receipts(receipts)
-        await self._carry_out(claims, request)
-        return outcomes
+        return await self._settle(request, lambda claims: claims.add_receipts(receipts))
 
     async def settle_leases(
         self, leases: Sequence[LeaseClaim], request: SettlementRequest
     ) -> list[tuple[Runs, GoQueueError | None]]:
         """One outcome for each lease: which of its messages could not be settled, and why."""
+        return await self._settle(request, lambda claims: claims.add_leases(leases))
+
+    async def _settle(
+        self, request: SettlementRequest, claim: Callable[[RequestClaims], list[Outcome]]
+    ) -> list[Outcome]:
         claims = RequestClaims(self._shards, request)
-        outcomes = claims.add_leases(leases)
+        outcomes = claim(claims)
         if lacking := self._lacking_dead_letter_topics(claims, request):
+            # Anything may happen while topics are made, so all is claimed anew.
             claims = RequestClaims(self._shards, request, await make_all(self._shards.host, self._create, lacking))
-            outcomes = claims.add_leases(leases)
+            outcomes = claim(claims)
         await self._carry_out(claims, request)
         return outcomes
 
