@@ -13,21 +13,16 @@ from goqueue.broker.group_shards.dead_letter_topics import target_for
 from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.frame_selection import read_frames_at
 from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.partitions.read import find_damaged_frames
 from goqueue.broker.queues.assigned_queues import AssignedQueues, drop_expired
-from goqueue.broker.queues.deliverable_frames import GroupView, candidates, expired_frames
-from goqueue.broker.queues.key_index import learn_keys as learn
+from goqueue.broker.queues.deliverable_frames import GroupView, candidates, expired_frames, keys_of
 from goqueue.broker.queues.poll_attempt import Delivery, Visit
 from goqueue.broker.queues.returns import Returns
 from goqueue.broker.queues.tally import Tally
-from goqueue.delivery.fetch import (
-    decide_lost,
-    decide_new,
-    decide_parked,
-    decide_redelivery,
-    decide_skip,
-)
+from goqueue.delivery.fetch import decide_lost, decide_new, decide_parked, decide_redelivery, decide_skip
 from goqueue.delivery.in_flight_batch import InFlightBatch
-from goqueue.delivery.key_order import KeyOrder
+from goqueue.delivery.key_order import KeyOrder, lane_key
+from goqueue.delivery.key_recovery import recover_keys
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.retry import visibility_ns
 from goqueue.delivery.selection import FetchTerms, select
@@ -43,6 +38,8 @@ _LOOKS = 64
 """How often one poll looks on in a queue whose next messages are not for its group."""
 _READ_AHEAD = 256
 """Under key order more is read than can be delivered: much of it may have to wait."""
+_KEYS_AT_ONCE_BYTES = 1 << 20
+_KEYS_AT_ONCE = 4_096
 
 
 class QueueFetch:
@@ -120,7 +117,7 @@ class QueueFetch:
     async def learn_keys(self, visit: Visit) -> list[Delivery]:
         """Read from the log which messages wait for their key, and which keys are taken. Nothing is delivered."""
         queue = visit.queue
-        keys, lost = await learn(queue, visit.partition)
+        keys, lost = await _keys_in_log(queue, visit.partition)
         if self._assigned.may_take(visit):
             queue.keys = keys
             for lane, offsets in lost.items():
@@ -266,3 +263,32 @@ class QueueFetch:
     def until_ns(self, visit: Visit) -> int:
         """When the visibility timeout of a delivery made now ends."""
         return self._clock.now_ns() + visibility_ns(visit.poller.group.settings, visit.topic.settings)
+
+
+async def _keys_in_log(queue: Queue, partition: Partition) -> tuple[KeyOrder, dict[int, list[int]]]:
+    """The order of keys by the log, and by lane the parked offsets that the log does not have any more."""
+    found = {number: await _read_keys(queue, partition, number) for number in list(queue.lanes)}
+    # This goes by the queue as it is now: messages may have been settled meanwhile.
+    return recover_keys(queue, found)
+
+
+async def _read_keys(queue: Queue, partition: Partition, number: int) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    lane = queue.lanes.get(number)
+    if lane is None:
+        return found
+    at = 0
+    for first, end in list(lane.acked.gaps(lane.cursor)):
+        at = max(at, first)
+        while (at := max(at, partition.log.start_offset)) < end:
+            # Beyond the gap's end, where the next one may be near.
+            run, following = await partition.read(at, _KEYS_AT_ONCE_BYTES, max(1, min(_KEYS_AT_ONCE, lane.cursor - at)))
+            if run is None:
+                break
+            columns = run.columns()
+            damaged = find_damaged_frames(partition, run, columns)
+            at = following
+            for index, (offset, key) in enumerate(zip(columns["offset"].tolist(), keys_of(run), strict=True)):
+                if index not in damaged and offset not in lane.acked:
+                    found[offset] = lane_key(number, key)
+    return found
