@@ -7,14 +7,7 @@ from typing import Any
 
 import msgspec
 
-from goqueue.coordination.group import (
-    AnyGroupEvent,
-    Group,
-    GroupDeleted,
-    GroupMade,
-    GroupState,
-    new_state,
-)
+from goqueue.coordination.group import AnyGroupEvent, Group, GroupDeleted, GroupMade, GroupState, new_state
 from goqueue.delivery.events import AnyQueueEvent, QueueClosed, QueueEvent, QueueOpened
 from goqueue.delivery.lease_acks import Recent
 from goqueue.delivery.queue import Queue, QueueDump

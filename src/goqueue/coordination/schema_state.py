@@ -24,11 +24,7 @@ from goqueue.coordination.schema_records import (
     context_of,
     quoted,
 )
-from goqueue.model.errors import (
-    SchemaNotFound,
-    SubjectNotFound,
-    VersionNotFound,
-)
+from goqueue.model.errors import SchemaNotFound, SubjectNotFound, VersionNotFound
 from goqueue.model.ids import SchemaId
 
 _SETTINGS = "settings "

@@ -271,15 +271,7 @@ class EventRecorder:
         return found
 
     def _note_parts(
-        self,
-        topic: Topic,
-        queue: Queue,
-        kind: str,
-        parts: Parts,
-        *,
-        member: str = "",
-        reason: str = "",
-        until: int = 0,
+        self, topic: Topic, queue: Queue, kind: str, parts: Parts, *, member: str = "", reason: str = "", until: int = 0
     ) -> int:
         """Returns how many messages these are."""
         if parts and self.tracer.is_on:

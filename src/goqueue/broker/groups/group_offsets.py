@@ -46,11 +46,7 @@ class PartitionLag:
 
 class GroupOffsets:
     def __init__(
-        self,
-        shards: GroupShards,
-        commits: StreamCommits,
-        acks: TransactionalAcks,
-        subscriptions: Subscriptions,
+        self, shards: GroupShards, commits: StreamCommits, acks: TransactionalAcks, subscriptions: Subscriptions
     ) -> None:
         self._shards = shards
         self._host = shards.host

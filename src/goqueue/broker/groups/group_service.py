@@ -40,12 +40,7 @@ GroupStateName = Literal["empty", "rebalancing", "stable"]
 class GroupService:
     """Has a service for each concern of groups, and decides itself on the settings and the life of a group."""
 
-    def __init__(
-        self,
-        shards: GroupShards,
-        create: CreateTopic,
-        check_room: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, shards: GroupShards, create: CreateTopic, check_room: Callable[[], None] = lambda: None) -> None:
         self.shards = shards
         self._create = create
         self._check_room = check_room
