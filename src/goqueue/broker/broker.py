@@ -172,10 +172,7 @@ class Broker(InProcessFace):
             self._transaction_journal, self.config.transactions, self.clock, self.randomness
         )
         self._appender = Appender(
-            self._refusals,
-            self._producers.check,
-            self.config.limits.max_producers_per_partition,
-            self.clock,
+            self._refusals, self._producers.check, self.config.limits.max_producers_per_partition, self.clock
         )
         self.producer_files = ProducerFiles(self.stillness, self.clock, self.config)
         self.publisher = Publisher(

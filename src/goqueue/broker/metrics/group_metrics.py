@@ -193,12 +193,7 @@ class GroupMetrics:
     # What is shown
 
     def _add_up(
-        self,
-        shard: GroupShard,
-        series: _Series,
-        queue: Queue,
-        pairs: dict[str, _Pair],
-        figures: Figures,
+        self, shard: GroupShard, series: _Series, queue: Queue, pairs: dict[str, _Pair], figures: Figures
     ) -> None:
         place = shard.place(queue)
         if place is None:

@@ -134,14 +134,7 @@ class SchemaOperations(ResourceOperations):
 
     @operation("versions.list_all", Resource.BROKER)
     async def all_versions(
-        self,
-        caller: Caller,
-        wanted: Callable[[str], bool],
-        *,
-        deleted: bool,
-        latest_only: bool,
-        start: int,
-        count: int,
+        self, caller: Caller, wanted: Callable[[str], bool], *, deleted: bool, latest_only: bool, start: int, count: int
     ) -> list[tuple[str, Registered]]:
         """Versions of all subjects whose names are wanted, by subject and version."""
         registry = self._host.schemas

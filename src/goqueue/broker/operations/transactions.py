@@ -108,11 +108,7 @@ class TransactionOperations(ResourceOperations):
 
     @operation("transactions.add_acks", Resource.TRANSACTION)
     async def add_acks(
-        self,
-        caller: Caller,
-        transaction: TransactionRef,
-        receipts: Sequence[str],
-        claims: Sequence[LeaseClaim] = (),
+        self, caller: Caller, transaction: TransactionRef, receipts: Sequence[str], claims: Sequence[LeaseClaim] = ()
     ) -> OpenTransaction:
         """Messages are acked when the transaction is committed, all of them or none; until it ends no one gets them."""
         ongoing = find_ongoing(self._host.transactions, transaction)

@@ -34,14 +34,7 @@ from goqueue.observe.histogram import Histogram
 from goqueue.wire.batch import MAX_BATCH_BYTES, CheckedBatch, FrameRun, join_frames
 from goqueue.wire.delayed import MAX_DELAYED_HEADERS_BYTES, due_header
 from goqueue.wire.frame import MAX_KEY_BYTES, Flag, encode_frame, encode_headers
-from goqueue.wire.internal_headers import (
-    DEDUP_ID,
-    MAX_DEDUP_ID_BYTES,
-    MAX_TTL_MS,
-    RESERVED_PREFIX,
-    TTL,
-    ProducerStamp,
-)
+from goqueue.wire.internal_headers import DEDUP_ID, MAX_DEDUP_ID_BYTES, MAX_TTL_MS, RESERVED_PREFIX, TTL, ProducerStamp
 from goqueue.wire.producer_frames import MAX_STAMPED_HEADERS_BYTES, dedup_ids, each_dedup_id, stamp_batch
 from goqueue.wire.verify import FEW_HEADER_BYTES, FrameRules, has_many_headers, header_checks, verify_batch
 

@@ -55,12 +55,7 @@ ALL_FIT = Refused()
 
 
 class SchemaRejects:
-    def __init__(
-        self,
-        check: SchemaCheck,
-        notes: EventRecorder,
-        dead_letter_topic: DeadLetterTopic,
-    ) -> None:
+    def __init__(self, check: SchemaCheck, notes: EventRecorder, dead_letter_topic: DeadLetterTopic) -> None:
         self._check = check
         self._notes = notes
         self._dead_letter_topic = dead_letter_topic

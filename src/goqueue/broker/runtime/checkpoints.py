@@ -24,12 +24,7 @@ class Checkpoints:
     """The recovery points of every log of a data folder."""
 
     def __init__(
-        self,
-        files: Files,
-        root: Path,
-        file: CheckpointFile,
-        commits: GroupCommit,
-        stillness: FileFreeze | None = None,
+        self, files: Files, root: Path, file: CheckpointFile, commits: GroupCommit, stillness: FileFreeze | None = None
     ) -> None:
         self._files = files
         self._root = root

@@ -60,12 +60,7 @@ class _Ending:
 
 
 class TransactionCompletion:
-    def __init__(
-        self,
-        journal: Journal[Transactions],
-        groups: GroupService,
-        stillness: FileFreeze,
-    ) -> None:
+    def __init__(self, journal: Journal[Transactions], groups: GroupService, stillness: FileFreeze) -> None:
         self._journal = journal
         self._groups = groups
         self._stillness = stillness

@@ -19,11 +19,7 @@ _TRY_AGAIN_NS = NANOS_PER_SECOND
 
 class TransactionTimeouts:
     def __init__(
-        self,
-        opened: OpenTransactions,
-        clock: Clock,
-        timers: TimerService,
-        on_late: Callable[[OpenTransaction], None],
+        self, opened: OpenTransactions, clock: Clock, timers: TimerService, on_late: Callable[[OpenTransaction], None]
     ) -> None:
         """``on_late`` gets each transaction whose deadline has passed, and that can be ended."""
         self._opened = opened

@@ -17,12 +17,7 @@ from goqueue.broker.runtime.timer_service import TimerService
 from goqueue.broker.transactions.commit_abort import CommitAbort
 from goqueue.broker.transactions.commit_keys import CommitKeys
 from goqueue.broker.transactions.completion import TransactionCompletion
-from goqueue.broker.transactions.open_transactions import (
-    AbortCause,
-    AbortReason,
-    OpenTransaction,
-    OpenTransactions,
-)
+from goqueue.broker.transactions.open_transactions import AbortCause, AbortReason, OpenTransaction, OpenTransactions
 from goqueue.broker.transactions.producer_fencing import ProducerFencing, ProducerIdentity
 from goqueue.broker.transactions.recovery import TopicById, recover
 from goqueue.coordination.transactions import Transactions
@@ -30,12 +25,7 @@ from goqueue.delivery.dead_letters import MAX_REASON_LENGTH
 from goqueue.delivery.settlement_requests import LeaseClaim
 from goqueue.model.clock import NANOS_PER_MS, Clock, Randomness
 from goqueue.model.config import TransactionsConfig
-from goqueue.model.errors import (
-    GoQueueError,
-    InvalidRequest,
-    TooManyTransactions,
-    TransactionConflict,
-)
+from goqueue.model.errors import GoQueueError, InvalidRequest, TooManyTransactions, TransactionConflict
 from goqueue.model.fields import shown
 
 MAX_PARTS = 100_000
@@ -129,12 +119,7 @@ class TransactionService:
         return self._begin(made_id, producer_id, epoch, timeout_ms, for_key)
 
     def joined(
-        self,
-        transaction_id: str,
-        producer_id: int,
-        epoch: int,
-        begin_timeout_ms: int | None = None,
-        for_key: str = "",
+        self, transaction_id: str, producer_id: int, epoch: int, begin_timeout_ms: int | None = None, for_key: str = ""
     ) -> OpenTransaction:
         """The transaction to which a producer wants to add something. With ``begin_timeout_ms`` (0: as init said) it is
         begun if it is not known, so that nobody has to ask before; ``for_key`` is then the one that it is meant to be
@@ -208,12 +193,7 @@ class TransactionService:
         await self._check_size(transaction)
 
     async def add_offsets(
-        self,
-        transaction: OpenTransaction,
-        group: str,
-        member_id: str,
-        offsets: Offsets,
-        generation: int | None = None,
+        self, transaction: OpenTransaction, group: str, member_id: str, offsets: Offsets, generation: int | None = None
     ) -> None:
         """A group goes on at these offsets when the transaction is committed."""
         transaction.check_ongoing()

@@ -193,22 +193,14 @@ def _require_name(kind: str, names: NameOrNames) -> NameOrNames:
 def topic_argument(help: str) -> Any:
     """An argument for topic names, with completion; empty names are refused."""
     return typer.Argument(
-        metavar="TOPIC",
-        help=help,
-        show_default=False,
-        autocompletion=complete_topics,
-        callback=require_topic_name,
+        metavar="TOPIC", help=help, show_default=False, autocompletion=complete_topics, callback=require_topic_name
     )
 
 
 def group_argument(help: str) -> Any:
     """An argument for group names, with completion; empty names are refused."""
     return typer.Argument(
-        metavar="GROUP",
-        help=help,
-        show_default=False,
-        autocompletion=complete_groups,
-        callback=require_group_name,
+        metavar="GROUP", help=help, show_default=False, autocompletion=complete_groups, callback=require_group_name
     )
 
 

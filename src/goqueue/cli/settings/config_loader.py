@@ -53,10 +53,7 @@ class LoadedConfig:
 
 
 def load_config(
-    *,
-    path: str | None = None,
-    environ: Mapping[str, str] | None = None,
-    flags: Mapping[str, object] | None = None,
+    *, path: str | None = None, environ: Mapping[str, str] | None = None, flags: Mapping[str, object] | None = None
 ) -> LoadedConfig:
     """Build the configuration, or raise ``InvalidConfiguration`` with every problem of every source.
 

@@ -8,13 +8,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from goqueue.api.http.bodies.convert import PageOfMessages
-from goqueue.api.http.bodies.fields import (
-    DeliveriesField,
-    EncodingParameter,
-    GroupPath,
-    NextPageField,
-    TopicField,
-)
+from goqueue.api.http.bodies.fields import DeliveriesField, EncodingParameter, GroupPath, NextPageField, TopicField
 from goqueue.api.http.bodies.message_schemas import ConsumeMessage
 from goqueue.api.http.routes.broker_routes import BrokerRoutes
 from goqueue.api.http.routing.declaration import Documented, get

@@ -59,8 +59,7 @@ BackupArgument = Annotated[
 ]
 DataArgument = Annotated[str | None, typer.Argument(metavar="DATA", help="The same as --data.", show_default=False)]
 NewFolderOption = Annotated[
-    str | None,
-    typer.Option("--data", metavar="DIR", help="The data folder to create; must not exist, or be empty."),
+    str | None, typer.Option("--data", metavar="DIR", help="The data folder to create; must not exist, or be empty.")
 ]
 CheckOption = Annotated[bool, typer.Option("--check", help="Only check that the backup is complete; write nothing.")]
 

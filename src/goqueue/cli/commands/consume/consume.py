@@ -99,8 +99,7 @@ HeaderOption = Annotated[
     typer.Option("--header", "-H", metavar="NAME[=VALUE]", help="Only with this header. Repeatable: all of them."),
 ]
 PriorityOption = Annotated[
-    str | None,
-    typer.Option("--priority", metavar="LANE", help="Only of this lane.", autocompletion=complete_lanes),
+    str | None, typer.Option("--priority", metavar="LANE", help="Only of this lane.", autocompletion=complete_lanes)
 ]
 WhereOption = Annotated[
     list[str] | None,
@@ -339,11 +338,7 @@ def _printer(format: _Format | None, template: str | None, *, headers: bool) -> 
                 write_text(plain_text(lines) + "\n")
 
         return put_lines
-    writers = {
-        "json": consume_view.json_lines,
-        "raw": consume_view.raw_values,
-        "value": consume_view.values,
-    }
+    writers = {"json": consume_view.json_lines, "raw": consume_view.raw_values, "value": consume_view.values}
     write = consume_view.compile_template(template) if template is not None else writers[format or "value"]
     if is_terminal and format != "raw":
         # Terminals interpret control characters; a message must not send any.

@@ -18,14 +18,7 @@ from goqueue.model.fields import did_you_mean, shown
 from goqueue.model.message import PRIORITY_LABELS, Headers, Priority
 from goqueue.model.units import format_instant_ns
 from goqueue.observe.logs import escape
-from goqueue.wire.internal_headers import (
-    DEDUP_ID,
-    DELAYED_OFFSET,
-    DELAYED_TIMESTAMP,
-    PROVENANCE,
-    RESERVED_PREFIX,
-    TTL,
-)
+from goqueue.wire.internal_headers import DEDUP_ID, DELAYED_OFFSET, DELAYED_TIMESTAMP, PROVENANCE, RESERVED_PREFIX, TTL
 
 Write = Callable[[Sequence[Record]], bytes]
 _NORMAL = int(Priority.NORMAL)

@@ -77,8 +77,7 @@ ErrorOption = Annotated[
     str | None, typer.Option("--error", metavar="TEXT", help="Only those whose error contains this text.")
 ]
 SinceOption = Annotated[
-    str | None,
-    typer.Option("--since", metavar="TIME", help="Only those dead-lettered since: 2h (ago), or an instant."),
+    str | None, typer.Option("--since", metavar="TIME", help="Only those dead-lettered since: 2h (ago), or an instant.")
 ]
 UntilOption = Annotated[
     str | None,

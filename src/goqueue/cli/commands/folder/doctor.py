@@ -56,8 +56,7 @@ class NotInFolder(TopicNotFound):
 @reported
 def doctor(
     data: Annotated[
-        str | None,
-        typer.Argument(metavar="DATA", help="The same as --data; else storage.path of the configuration."),
+        str | None, typer.Argument(metavar="DATA", help="The same as --data; else storage.path of the configuration.")
     ] = None,
     topic: Annotated[
         str | None, typer.Option("--topic", "-t", metavar="NAME", help="Only this topic, and the folder's own files.")

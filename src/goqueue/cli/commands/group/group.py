@@ -70,11 +70,7 @@ GroupsArgument = Annotated[list[str], group_argument("Names.")]
 TopicOption = Annotated[
     str | None,
     typer.Option(
-        "--topic",
-        metavar="NAME",
-        help="Only this topic.",
-        autocompletion=complete_topics,
-        callback=require_topic_name,
+        "--topic", metavar="NAME", help="Only this topic.", autocompletion=complete_topics, callback=require_topic_name
     ),
 ]
 
@@ -136,8 +132,7 @@ def lag(
     ] = False,
     every: Annotated[str, typer.Option("--every", metavar="TIME", help="The interval of --watch.")] = "2s",
     at_most: Annotated[
-        int | None,
-        typer.Option("--at-most", min=0, metavar="N", help="End with status 5 if the total lag is higher."),
+        int | None, typer.Option("--at-most", min=0, metavar="N", help="End with status 5 if the total lag is higher.")
     ] = None,
 ) -> int:
     """Show how many messages a group still has to process: in total, and in each partition."""

@@ -48,8 +48,7 @@ SetOption = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of the pipeline; may be given many times."),
 ]
 CheckpointOption = Annotated[
-    str | None,
-    typer.Option("--checkpoint", metavar="DIR", help="The checkpoint folder; else ./checkpoints/NAME."),
+    str | None, typer.Option("--checkpoint", metavar="DIR", help="The checkpoint folder; else ./checkpoints/NAME.")
 ]
 MasterOption = Annotated[
     str | None,

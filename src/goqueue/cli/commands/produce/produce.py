@@ -58,8 +58,7 @@ FileOption = Annotated[
     list[str] | None, typer.Option("--file", metavar="FILE", help="Publish each line of the file. Repeatable.")
 ]
 JsonlOption = Annotated[
-    bool,
-    typer.Option("--jsonl", help="Lines are JSON objects: value, key, headers, priority, delay, deliver_at, …"),
+    bool, typer.Option("--jsonl", help="Lines are JSON objects: value, key, headers, priority, delay, deliver_at, …")
 ]
 WholeOption = Annotated[bool, typer.Option("--whole", help="Each file, or all of standard input, is one message.")]
 SeparatorOption = Annotated[
@@ -73,10 +72,7 @@ HeaderOption = Annotated[
 PriorityOption = Annotated[
     str,
     typer.Option(
-        "--priority",
-        metavar="LANE",
-        help="critical, high, normal, low or background.",
-        autocompletion=complete_lanes,
+        "--priority", metavar="LANE", help="critical, high, normal, low or background.", autocompletion=complete_lanes
     ),
 ]
 PartitionOption = Annotated[
@@ -99,8 +95,7 @@ AcksOption = Annotated[
     Literal["none", "leader", "all"], typer.Option("--acks", help="When a message counts as stored.")
 ]
 SkipBadOption = Annotated[
-    bool,
-    typer.Option("--skip-bad", help="Skip lines that are not valid messages; status 5 if there were any."),
+    bool, typer.Option("--skip-bad", help="Skip lines that are not valid messages; status 5 if there were any.")
 ]
 OffsetsOption = Annotated[bool, typer.Option("--print-offsets", help="Print partition and offset of each message.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing on success.")]

@@ -65,8 +65,7 @@ TopicsOption = Annotated[
     ),
 ]
 TopicOption = Annotated[
-    str | None,
-    typer.Option("--topic", metavar="NAME", help="Only of this topic,", autocompletion=complete_topics),
+    str | None, typer.Option("--topic", metavar="NAME", help="Only of this topic,", autocompletion=complete_topics)
 ]
 PartitionOption = Annotated[
     int | None, typer.Option("--partition", min=0, metavar="N", help="and of this partition of it.")
@@ -226,8 +225,7 @@ def ack(options: BrokerOptions, receipts: ReceiptsArgument) -> int:
 
 
 @app.command(
-    epilog=_SETTLE_EXAMPLES.format(verb="nack", more=" --delay 10s"),
-    short_help="Give messages back for redelivery.",
+    epilog=_SETTLE_EXAMPLES.format(verb="nack", more=" --delay 10s"), short_help="Give messages back for redelivery."
 )
 @on_broker
 def nack(

@@ -24,10 +24,7 @@ Examples:
 OneTopic = Annotated[
     str | None,
     typer.Argument(
-        metavar="TOPIC",
-        help="Only this topic, and its groups.",
-        show_default=False,
-        autocompletion=complete_topics,
+        metavar="TOPIC", help="Only this topic, and its groups.", show_default=False, autocompletion=complete_topics
     ),
 ]
 LimitOption = Annotated[

@@ -152,13 +152,7 @@ def _topic_lines(topics: dict[str, Any], limit: int) -> Iterator[Line]:
 
 def _group_lines(groups: list[dict[str, Any]], limit: int) -> Iterator[Line]:
     rows = [
-        [
-            each["group"],
-            f"{each['lag']:,}",
-            f"{each['in_flight']:,}",
-            f"{each['retry']:,}",
-            f"{each['members']:,}",
-        ]
+        [each["group"], f"{each['lag']:,}", f"{each['in_flight']:,}", f"{each['retry']:,}", f"{each['members']:,}"]
         for each in groups[:limit]
     ]
     yield from table(["group", "lag", "in flight", "given back", "members"], rows)

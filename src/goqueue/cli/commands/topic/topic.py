@@ -74,8 +74,7 @@ _MOST_NAMED = 5
 
 TopicsArgument = Annotated[list[str], topic_argument("Names.")]
 NewNameArgument = Annotated[
-    str,
-    typer.Argument(metavar="TOPIC", help="The new topic's name.", show_default=False, callback=require_topic_name),
+    str, typer.Argument(metavar="TOPIC", help="The new topic's name.", show_default=False, callback=require_topic_name)
 ]
 
 app = command_group("Create, list, describe, alter, purge and delete topics.", _EXAMPLES)

@@ -70,8 +70,7 @@ SlowerOption = Annotated[
     typer.Option("--slower-than", metavar="TIME", help="List messages whose first ack took longer, such as 2s."),
 ]
 SinceOption = Annotated[
-    str | None,
-    typer.Option("--since", metavar="TIME", help="List messages with events in the last 10m, 2h or 1d."),
+    str | None, typer.Option("--since", metavar="TIME", help="List messages with events in the last 10m, 2h or 1d.")
 ]
 FromOption = Annotated[
     str | None,
