@@ -99,11 +99,13 @@ class GroupsInProcess(Groups):
         self, group: str, verb: Verb, handles: Sequence[Handle], delay_ms: int | None = None, reason: str = ""
     ) -> list[Refused | None]:
         receipts = [each for each in handles if isinstance(each, str)]
-        outcomes = self._run(
-            self._operations.queues.settle_receipts(
-                IN_PROCESS, receipts, SettlementRequest(operations.Verb(verb), delay_ms, reason)
-            )
-        )
+
+        async def settled() -> Sequence[GoQueueError | None]:
+            # Within the operation, because a request that cannot be is refused as it is made.
+            request = SettlementRequest(operations.Verb(verb), delay_ms, reason)
+            return await self._operations.queues.settle_receipts(IN_PROCESS, receipts, request)
+
+        outcomes = self._run(settled())
         return [None if outcome is None else refused(outcome) for outcome in outcomes]
 
     def altered(self, handle: Handle) -> Mapping[str, Handle]:
