@@ -12,7 +12,14 @@ from goqueue.delivery.claims import Claimed, LeaseOutcome, claim_lease, claim_me
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.receipts import Seal, parse_receipt
 from goqueue.delivery.settlement_requests import LeaseClaim, SettlementRequest
-from goqueue.model.errors import GoQueueError, GroupNotFound, InvalidReceipt, StaleReceipt, TopicNotFound
+from goqueue.model.errors import (
+    GoQueueError,
+    GroupNotFound,
+    InvalidGroupName,
+    InvalidReceipt,
+    StaleReceipt,
+    TopicNotFound,
+)
 from goqueue.model.runs import Runs
 
 
@@ -94,7 +101,7 @@ class RequestClaims:
             group = self.shards.find(name)
             topics = self.shards.host.topics
             topic = topics.by_name.get(topic_name) or topics.find(topic_name)
-        except (GroupNotFound, TopicNotFound) as error:
+        except (GroupNotFound, InvalidGroupName, TopicNotFound) as error:
             raise StaleReceipt(f"the receipt is void: {error}") from None
         sealed = group.sealed_queue(topic, partition)
         if sealed is None:
