@@ -258,6 +258,22 @@ def test_lanes_go_on_where_they_were_after_a_restart(start: Start, name: str) ->
     assert "critical" in lanes_of(left[:7])
 
 
+def test_a_lane_that_waits_in_a_sealed_segment_is_not_passed_over_after_a_restart(start: Start, name: str) -> None:
+    driver = start()
+    filled(driver, name, segment_bytes=64 << 10)
+    publish(driver, name, "normal")
+    publish(driver, name, "background", priority=BACKGROUND)
+    publish(driver, name, "c" * (64 << 10), priority=CRITICAL)
+    publish(driver, name, "in the next segment")
+    member = Member(driver, name)
+    member.ack(*member.poll(1))
+    driver.restart()
+    left = []
+    while polled := member.poll(1):
+        left += polled
+    assert sorted(values(left)) == [b"background", b"in the next segment", b"normal"]
+
+
 def test_lanes_are_counted(timed: Driver, name: str) -> None:
     timed.create_topic(name, partitions=2)
     publish_lanes(timed, name, [3, 0, 2, 0, 1])

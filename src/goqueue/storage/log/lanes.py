@@ -102,7 +102,6 @@ def counts(log: Log, offsets: Sequence[int], limit: int, most: int) -> list[int]
     for segment in _segments(log, min(offsets), limit):
         totals = totals_in(segment)
         is_whole = min(segment.below, log.end_offset) <= limit
-        end_place = segment.count if is_whole else segment.place_of(limit)
         for lane, offset in enumerate(offsets):
             if not totals[lane] or found[lane] >= most or offset >= segment.below:
                 continue
@@ -110,7 +109,10 @@ def counts(log: Log, offsets: Sequence[int], limit: int, most: int) -> list[int]
             if offset <= segment.base and is_whole:
                 found[lane] += totals[lane]
             else:
-                found[lane] += map_of(segment).count(lane, segment.place_of(offset), end_place)
+                # First the map: how many frames a sealed segment has is not known before its indexes are loaded.
+                lane_map = map_of(segment)
+                end_place = segment.count if is_whole else segment.place_of(limit)
+                found[lane] += lane_map.count(lane, segment.place_of(offset), end_place)
     return [min(count, most) for count in found]
 
 

@@ -71,6 +71,14 @@ def test_what_sealed_segments_hold_is_not_taken_for_normal_unseen(reopen: OpenLo
     assert reopen(segment_bytes=200).special_end == 4
 
 
+def test_the_backlog_of_a_lane_counts_within_a_sealed_segment_that_is_not_loaded_yet(reopen: OpenLog) -> None:
+    log = reopen(segment_bytes=200)
+    filled(log, [2, 4, 2, 4], [2, 2, 2, 2])
+    again = reopen(log.recovery_point(), segment_bytes=200)
+    # Nothing was read of the first segment before: taken for empty, its messages would be passed over for good.
+    assert lanes.counts(again, [8, 8, 8, 8, 1], 8, 100)[4] == 2
+
+
 @pytest.mark.parametrize("how", ["flip", "cut", "remove"])
 @pytest.mark.parametrize("base", [0, 10, 20])
 @pytest.mark.parametrize("with_point", [True, False])
