@@ -237,6 +237,20 @@ def test_deleting_a_topic_makes_room_on_a_disk_that_is_nearly_full(start: Start,
     assert driver.list_topics() == []
 
 
+def test_a_topic_that_is_deleted_is_answered_as_deleted_though_its_files_cannot_be_removed(
+    start: Start, disk: FaultyFiles
+) -> None:
+    driver = start(files=disk)
+    driver.create_topic("t", partitions=1)
+    disk.fails = lambda path: path.name == "logs"
+    driver.delete_topic("t")
+    assert driver.list_topics() == []
+    disk.fails = lambda path: False
+    driver.restart()
+    assert driver.list_topics() == []
+    driver.create_topic("t", partitions=1)
+
+
 def test_a_write_that_finds_no_room_is_refused_and_leaves_nothing_behind(start: Start, disk: FaultyFiles) -> None:
     driver = start(files=disk)
     driver.create_topic("t", partitions=1)

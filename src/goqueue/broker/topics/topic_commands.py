@@ -16,6 +16,7 @@ from goqueue.broker.runtime.journal import Journal
 from goqueue.broker.topics.topic_opening import TopicOpener
 from goqueue.coordination.catalog import Catalog, CatalogEvent, TopicRecord
 from goqueue.model.clock import Randomness
+from goqueue.model.errors import GoQueueError
 from goqueue.model.ids import TopicId
 from goqueue.model.logging import get_logger
 from goqueue.model.names import check_topic_name
@@ -105,10 +106,14 @@ class TopicCommands:
         self._opener.close(topic)
         self._on_deleted(topic)
         folder = self._opener.folder.topic_folder(name, topic_id)
-        async with self._stillness.changing():
-            await asyncio.to_thread(self._opener.folder.remove_topic, folder)
-        await self._forget_deleted(topic_id)
         log.info("topic deleted", topic=name)
+        try:
+            async with self._stillness.changing():
+                await asyncio.to_thread(self._opener.folder.remove_topic, folder)
+            await self._forget_deleted(topic_id)
+        except (OSError, GoQueueError) as error:
+            # It is deleted all the same, so its caller is not told of an error.
+            log.error("files of a deleted topic are left for the next start to remove", topic=name, exc_info=error)
 
     async def _forget_deleted(self, topic_id: TopicId) -> None:
         await self._catalog.submit(lambda catalog: catalog.decide_purged(topic_id))
