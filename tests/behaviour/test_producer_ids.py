@@ -12,7 +12,7 @@ import pytest
 from behaviour.host import config_for
 from behaviour.load import FRAMES
 from behaviour.over_grpc import GrpcHost
-from goqueue.model.producers import Producers
+from goqueue.model.producer_sequences import Producers
 from goqueue.wire.batch import join_frames
 from goqueue.wire.frame import encode_frame
 from goqueue.wire.internal_headers import ProducerStamp

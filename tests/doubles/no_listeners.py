@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from goqueue.model.producers import OpenRecords
+from goqueue.model.producer_sequences import OpenRecords
 
 
 class NoListeners:

@@ -24,7 +24,7 @@ from goqueue.broker.partitions.derived_state import DerivedState
 from goqueue.broker.partitions.partition_producers import DedupEntry, digest_of
 from goqueue.broker.upkeep.compaction import compactable_below
 from goqueue.model.message import HIDDEN
-from goqueue.model.producers import WINDOW, SentBatch
+from goqueue.model.producer_sequences import WINDOW, SentBatch
 from goqueue.storage.files.atomic import write_atomically
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.files import OsFiles

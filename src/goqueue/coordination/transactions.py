@@ -17,7 +17,7 @@ from goqueue.coordination.issued_ids import FOR_A_NAME, IdKeyMade, IdsReserved, 
 from goqueue.coordination.transaction_records import NamedProducer, TransactionRecord, TransactionsEvent, UsedKey
 from goqueue.model.errors import Overloaded, ProducerFenced, UnknownProducer
 from goqueue.model.fields import shown
-from goqueue.model.producers import MAX_EPOCH
+from goqueue.model.producer_sequences import MAX_EPOCH
 
 REMEMBERED = 20_000
 """Of so many transactions that were committed it is known that they were, when their producer asks again."""

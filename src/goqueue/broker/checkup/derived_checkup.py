@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from goqueue.broker.partitions.partition_delays import PartitionDelays
 from goqueue.broker.partitions.partition_producers import PartitionProducers
 from goqueue.model.errors import CorruptData
-from goqueue.model.producers import Producers
+from goqueue.model.producer_sequences import Producers
 from goqueue.storage.checkup.findings import BACKUP, Finding, PartitionReport, Repair, Severity
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.log.log import Log

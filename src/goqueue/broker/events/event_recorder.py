@@ -26,7 +26,7 @@ from goqueue.delivery.queue import Queue
 from goqueue.model.clock import Clock
 from goqueue.model.errors import GoQueueError
 from goqueue.model.ids import TopicId
-from goqueue.model.producers import OpenRecords
+from goqueue.model.producer_sequences import OpenRecords
 from goqueue.model.runs import Offsets, Runs, ascending_to_runs, pairs, size_of, to_runs
 from goqueue.observe import trace_event as kinds
 from goqueue.observe.trace_event import TraceEvent, joined

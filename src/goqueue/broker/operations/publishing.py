@@ -16,7 +16,7 @@ from goqueue.broker.publishing.schema_rejects import ALL_FIT, Refused
 from goqueue.broker.transactions.open_transactions import OpenTransaction
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.fields import shown
-from goqueue.model.producers import SEQUENCES
+from goqueue.model.producer_sequences import SEQUENCES
 from goqueue.model.publishing import NewMessage, Outcome
 from goqueue.wire.batch import FrameRun
 

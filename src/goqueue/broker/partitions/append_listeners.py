@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from goqueue.model.producers import OpenRecords
+from goqueue.model.producer_sequences import OpenRecords
 
 P = TypeVar("P", contravariant=True)
 """The partition that was appended to."""

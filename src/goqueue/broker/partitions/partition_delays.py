@@ -27,7 +27,7 @@ from goqueue.broker.partitions.partition_producers import PartitionProducers
 from goqueue.delivery.delay_index import PendingDelays
 from goqueue.model.logging import get_logger
 from goqueue.model.message import HIDDEN
-from goqueue.model.producers import OpenDelays
+from goqueue.model.producer_sequences import OpenDelays
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.files import Files
 from goqueue.storage.log import lanes

@@ -17,7 +17,7 @@ import numpy as np
 from goqueue.broker.partitions.derived_files import SAVE_BEHIND, Loaded, load
 from goqueue.model.logging import get_logger
 from goqueue.model.message import HIDDEN
-from goqueue.model.producers import OpenRecords, Producers, SentBatch
+from goqueue.model.producer_sequences import OpenRecords, Producers, SentBatch
 from goqueue.model.runs import Runs, ascending_to_runs
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.files import Files

@@ -14,7 +14,7 @@ from goqueue.client.producer.outbox import OutboxTerms
 from goqueue.client.producer.sequences import ProducerIdentity, init_producer
 from goqueue.model import errors
 from goqueue.model.errors import GoQueueError
-from goqueue.model.producers import next_sequence
+from goqueue.model.producer_sequences import next_sequence
 from goqueue.wire.internal_headers import ProducerStamp
 from goqueue.wire.proto import goqueue_pb2 as pb
 

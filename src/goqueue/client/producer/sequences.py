@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from goqueue.client.connection.directory import Directory
 from goqueue.client.connection.response_cache import ResponseCache
-from goqueue.model.producers import next_sequence
+from goqueue.model.producer_sequences import next_sequence
 from goqueue.wire.internal_headers import ProducerStamp
 from goqueue.wire.proto import goqueue_pb2 as pb
 

@@ -13,7 +13,7 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 
 from goqueue.model.offset_runs import OffsetRuns
-from goqueue.model.producers import Producer, Producers, SentBatch
+from goqueue.model.producer_sequences import Producer, Producers, SentBatch
 from goqueue.model.runs import ascending_to_runs, pairs
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.wire.batch import Columns, FrameRun

@@ -12,7 +12,7 @@ import numpy as np
 
 from goqueue.model.errors import CorruptData, StorageFailed
 from goqueue.model.logging import get_logger
-from goqueue.model.producers import Producers
+from goqueue.model.producer_sequences import Producers
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.log.producer_replay import FILE_NAME, ProducerReplay, ProducersFile, first_stamp
 from goqueue.storage.reader.reader_files import (

@@ -19,7 +19,7 @@ from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.partition_delays import PartitionDelays
 from goqueue.broker.partitions.partition_producers import PartitionProducers
 from goqueue.model.errors import GoQueueError, TooManyDelayed
-from goqueue.model.producers import OpenRecords
+from goqueue.model.producer_sequences import OpenRecords
 from goqueue.model.topic_settings import FsyncPolicy
 from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import LogOptions

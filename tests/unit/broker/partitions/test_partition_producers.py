@@ -19,7 +19,7 @@ from goqueue.broker.partitions.derived_state import DerivedState
 from goqueue.broker.partitions.partition_producers import DedupEntry, PartitionProducers, digest_of
 from goqueue.broker.upkeep.compaction import compactable_below
 from goqueue.model.offset_runs import OffsetRuns
-from goqueue.model.producers import Producers, SentBatch
+from goqueue.model.producer_sequences import Producers, SentBatch
 from goqueue.storage.files.atomic import write_atomically
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.files import OsFiles

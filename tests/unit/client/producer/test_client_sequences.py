@@ -31,7 +31,7 @@ from goqueue.model.errors import (
     TopicNotFound,
     UnknownProducer,
 )
-from goqueue.model.producers import SEQUENCES
+from goqueue.model.producer_sequences import SEQUENCES
 from goqueue.wire.batch import parse_batch
 from goqueue.wire.batch_envelope import Piece
 from goqueue.wire.decoding import decode_run

@@ -15,7 +15,7 @@ from goqueue.broker.operations.limits import (
     MAX_RECEIPT_LENGTH,
     MAX_TRANSACTIONAL_ID_LENGTH,
 )
-from goqueue.model.producers import MAX_EPOCH, SEQUENCES
+from goqueue.model.producer_sequences import MAX_EPOCH, SEQUENCES
 
 MAX_TRANSACTION_ID_LENGTH = 64
 """They have 42 characters at most; a little more is read, to say that there is no such transaction."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from goqueue.delivery.delay_index import PendingDelays
 from goqueue.model.errors import DuplicateSequence, GoQueueError, OutOfOrderSequence, ProducerFenced
 from goqueue.model.offset_runs import OffsetRuns
-from goqueue.model.producers import WINDOW, Producers, SentBatch
+from goqueue.model.producer_sequences import WINDOW, Producers, SentBatch
 from goqueue.model.runs import offsets_in
 
 SEQUENCES = 1 << 31
