@@ -16,7 +16,7 @@ from behaviour.clock import ManualClock
 from behaviour.earlier_folders.make import TOLD
 from behaviour.host import Host, config_for
 from behaviour.http_member import answered, refused, settle
-from goqueue.storage.files.folder import FORMAT_VERSION
+from goqueue.storage.files.data_folder import FORMAT_VERSION
 
 FOLDERS = Path(__file__).parent / "earlier_folders"
 WITH_GROUPS = 2

@@ -18,8 +18,8 @@ from goqueue.broker.broker import Broker
 from goqueue.cli.app import app
 from goqueue.delivery.delay_index import PendingDelays
 from goqueue.storage.files.atomic import write_atomically
+from goqueue.storage.files.data_folder import FORMAT_VERSION
 from goqueue.storage.files.files import OsFiles
-from goqueue.storage.files.folder import FORMAT_VERSION
 from goqueue.testing import running_broker
 
 

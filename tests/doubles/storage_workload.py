@@ -14,7 +14,7 @@ from doubles.ledger import Broken, Entry, Ledger
 from doubles.messages import Ticking, batch_of
 from doubles.power_loss import PowerLoss, PowerLossDisk
 from goqueue.storage.files.checkpoint import CheckpointFile, RecoveryPoint
-from goqueue.storage.files.folder import DataFolder
+from goqueue.storage.files.data_folder import DataFolder
 from goqueue.storage.log.compaction import compact
 from goqueue.storage.log.compaction_choice import CompactionRules
 from goqueue.storage.log.group_commit import GroupCommit

@@ -59,9 +59,9 @@ from goqueue.model.errors import LinkInDataFolder
 from goqueue.model.ids import TopicId
 from goqueue.model.message import Message
 from goqueue.storage.files.checkpoint import CheckpointFile
+from goqueue.storage.files.data_folder import TRACES, DataFolder
 from goqueue.storage.files.disk_errors import unusable
 from goqueue.storage.files.files import Files, OsFiles
-from goqueue.storage.files.folder import TRACES, DataFolder
 from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import Log
 from goqueue.storage.log.open_files import OpenFiles

@@ -26,7 +26,7 @@ from goqueue.storage.checkup.checkup_indexes import is_missing_index
 from goqueue.storage.checkup.checkup_log import Stopped, as_started, check_log, check_start
 from goqueue.storage.checkup.findings import BACKUP, Finding, PartitionReport, Repair, Report, Severity, note
 from goqueue.storage.files.checkpoint import RecoveryPoint
-from goqueue.storage.files.folder import RESTORED
+from goqueue.storage.files.data_folder import RESTORED
 from goqueue.storage.log.log import LogOptions
 from goqueue.storage.reader.reader_files import DISK, read_whole
 

@@ -9,7 +9,7 @@ from goqueue.model.errors import CorruptData, DataFolderTooNew
 from goqueue.observe.trace_files import Budget, TraceFiles, Wanted
 from goqueue.storage.checkup.findings import Finding, Severity, note
 from goqueue.storage.files.atomic import TEMPORARY
-from goqueue.storage.files.folder import FORMAT_VERSION
+from goqueue.storage.files.data_folder import FORMAT_VERSION
 from goqueue.storage.reader.reader_files import DISK, ReadOnlyFiles, read_whole
 
 _CHUNK = 1 << 20

@@ -15,7 +15,7 @@ from goqueue.model.clock import Clock
 from goqueue.model.config import Config
 from goqueue.model.errors import CorruptData, GoQueueError
 from goqueue.model.logging import get_logger
-from goqueue.storage.files.folder import DataFolder
+from goqueue.storage.files.data_folder import DataFolder
 from goqueue.storage.log.durability import Durability
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles

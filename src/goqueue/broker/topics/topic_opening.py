@@ -22,7 +22,7 @@ from goqueue.model.config import Config
 from goqueue.model.logging import get_logger
 from goqueue.model.topic_settings import TopicSettings
 from goqueue.observe.trace_event import place_name
-from goqueue.storage.files.folder import DataFolder
+from goqueue.storage.files.data_folder import DataFolder
 from goqueue.storage.log.durability import Durability
 from goqueue.storage.log.log import LogOptions
 

@@ -21,8 +21,8 @@ from goqueue.model.logging import get_logger
 from goqueue.model.units import format_instant_ns
 from goqueue.storage.backup.backup_format import BACKUP_FORMAT, Head, is_of_backup
 from goqueue.storage.backup.backup_writer import SourceFile, archive
+from goqueue.storage.files.data_folder import FORMAT_VERSION, DataFolder
 from goqueue.storage.files.files import Files
-from goqueue.storage.files.folder import FORMAT_VERSION, DataFolder
 from goqueue.storage.log.index_file import LANE_ENTRY, POSITION, TIME_ENTRY
 from goqueue.storage.log.lost import FILE_NAME
 from goqueue.storage.log.recoverable import Recoverable

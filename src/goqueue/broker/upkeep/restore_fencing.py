@@ -13,7 +13,7 @@ from goqueue.coordination.schemas import Schemas
 from goqueue.coordination.transactions import Transactions
 from goqueue.model.clock import Randomness
 from goqueue.model.logging import get_logger
-from goqueue.storage.files.folder import DataFolder
+from goqueue.storage.files.data_folder import DataFolder
 
 log = get_logger(__name__)
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from goqueue.model.errors import CorruptData, DataFolderTooNew, InvalidRequest, PartitionNotFound, TopicNotFound
 from goqueue.model.ids import TopicId
-from goqueue.storage.files.folder import FORMAT_VERSION
+from goqueue.storage.files.data_folder import FORMAT_VERSION
 from goqueue.storage.reader.reader_files import DISK, Points, read_whole
 from goqueue.storage.reader.reader_log import LogReader
 from goqueue.storage.reader.reader_runs import read_runs

@@ -14,8 +14,8 @@ from goqueue.broker.registry.schema_draft import SchemaDraft
 from goqueue.coordination.schemas import Schemas
 from goqueue.coordination.transactions import Transactions
 from goqueue.model.errors import CorruptData, ProducerFenced, UnknownProducer
+from goqueue.storage.files.data_folder import RESTORED
 from goqueue.storage.files.files import OsFiles
-from goqueue.storage.files.folder import RESTORED
 
 
 def draft(name: str) -> SchemaDraft:

@@ -12,8 +12,8 @@ from doubles.power_loss import PowerLossDisk
 
 from goqueue.model.errors import CorruptData, DataFolderLocked, DataFolderTooNew, DiskFull, StorageFailed
 from goqueue.storage.files.atomic import read_checked, write_atomically
+from goqueue.storage.files.data_folder import FORMAT_VERSION, DataFolder
 from goqueue.storage.files.files import OsFiles
-from goqueue.storage.files.folder import FORMAT_VERSION, DataFolder
 from goqueue.storage.log.log import LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recoverable import Recoverable

@@ -10,8 +10,8 @@ from doubles.messages import OpenLog, batch_of, read_all, values_of
 
 from goqueue.model.errors import CorruptData
 from goqueue.storage.files.checkpoint import CheckpointFile
+from goqueue.storage.files.data_folder import DataFolder
 from goqueue.storage.files.files import OsFiles
-from goqueue.storage.files.folder import DataFolder
 from goqueue.storage.log.log import Log
 from goqueue.storage.log.swap import Swap, decide_swap, finish_swaps
 

@@ -17,8 +17,8 @@ from goqueue.model.errors import (
     TopicNotFound,
 )
 from goqueue.storage.files.atomic import write_atomically
+from goqueue.storage.files.data_folder import FORMAT_VERSION, DataFolder
 from goqueue.storage.files.files import OsFiles
-from goqueue.storage.files.folder import FORMAT_VERSION, DataFolder
 from goqueue.storage.reader import reader
 from goqueue.storage.reader.reader import FolderReader
 

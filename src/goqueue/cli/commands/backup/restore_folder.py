@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from goqueue.model.errors import ClientError, DataFolderLocked, DataFolderTooNew, InvalidRequest, LinkInDataFolder
 from goqueue.storage.files.atomic import write_atomically
+from goqueue.storage.files.data_folder import FORMAT_VERSION, RESTORE_PART, RESTORED
 from goqueue.storage.files.files import OsFile, OsFiles
-from goqueue.storage.files.folder import FORMAT_VERSION, RESTORE_PART, RESTORED
 from goqueue.storage.files.safe_paths import FOLDER_MODE, Beneath
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from goqueue.storage.files.data_folder import DataFolder
 from goqueue.storage.files.disk_errors import unusable
 from goqueue.storage.files.files import OsFiles
-from goqueue.storage.files.folder import DataFolder
 
 
 @pytest.mark.parametrize("below", ["", "data/of/it"])
