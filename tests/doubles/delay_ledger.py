@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from doubles.ledger import Broken
 from goqueue.broker.broker import Broker
-from goqueue.broker.delays.delays import MAX_PAGE
+from goqueue.broker.delays.delayed_messages import MAX_PAGE
 from goqueue.broker.partitions.read import Bounds
 from goqueue.delivery.wheel import TICK_NS
 

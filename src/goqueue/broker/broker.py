@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from goqueue.broker.delays.delays import Delays
+from goqueue.broker.delays.delayed_messages import Delays
 from goqueue.broker.delays.firing import Firing
 from goqueue.broker.events.event_recorder import EventRecorder
 from goqueue.broker.group_shards.dead_letter_topics import dead_letter_topic, find_or_make

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from goqueue.broker.dead_letters.moved_messages import REDRIVE
-from goqueue.broker.delays.delays import due_time
+from goqueue.broker.delays.delayed_messages import due_time
 from goqueue.broker.group_shards.backlog import NORMAL
 from goqueue.broker.group_shards.dead_letter_topics import dead_letter_topic, target_in
 from goqueue.broker.group_shards.shard_directory import GroupShards

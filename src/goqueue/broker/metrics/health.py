@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Final, Literal, Protocol
 
-from goqueue.broker.delays.delays import Delays
+from goqueue.broker.delays.delayed_messages import Delays
 from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.disk_guard import DiskGuard, shown_size

@@ -8,7 +8,7 @@ operations take and return are exported here.
 from __future__ import annotations
 
 from goqueue.broker.dead_letters.redrive import DeadLetter, Filter, Redriven
-from goqueue.broker.delays.delays import DelayedMessage, DelayStats
+from goqueue.broker.delays.delayed_messages import DelayedMessage, DelayStats
 from goqueue.broker.groups.group_offsets import PartitionLag
 from goqueue.broker.groups.group_service import GroupStateName
 from goqueue.broker.groups.membership import Assignment, Join

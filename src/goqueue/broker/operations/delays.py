@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from goqueue.broker.delays.delays import DelayedMessage, DelayedPage, DelayStats
+from goqueue.broker.delays.delayed_messages import DelayedMessage, DelayedPage, DelayStats
 from goqueue.broker.operations.caller import Caller
 from goqueue.broker.operations.gate import Resource, ResourceOperations, operation
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable
 from typing import Any, Protocol, TypeVar
 
-from goqueue.broker.delays.delays import Delays
+from goqueue.broker.delays.delayed_messages import Delays
 from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.metrics.health import Health
 from goqueue.broker.metrics.metrics import Metrics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from goqueue.broker.dead_letters.redrive import MAX_AT_ONCE as MAX_REDRIVEN
 from goqueue.broker.dead_letters.redrive import MAX_RATE as MAX_REDRIVE_RATE
-from goqueue.broker.delays.delays import MAX_PAGE as MAX_DELAYED_PAGE
+from goqueue.broker.delays.delayed_messages import MAX_PAGE as MAX_DELAYED_PAGE
 from goqueue.broker.groups.membership import MAX_CLIENT_ID
 from goqueue.broker.groups.membership import MAX_TOPICS as MAX_TOPICS_OF_MEMBER
 from goqueue.broker.partitions.partition import LATEST_DUE_NS

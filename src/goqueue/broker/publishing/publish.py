@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from goqueue.broker.delays.delay_timers import DelayTimers
-from goqueue.broker.delays.delays import due_time
+from goqueue.broker.delays.delayed_messages import due_time
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.publishing.appending import Appended, Appender

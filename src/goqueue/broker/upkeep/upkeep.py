@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
-from goqueue.broker.delays.delays import Delays
+from goqueue.broker.delays.delayed_messages import Delays
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.checkpoints import Checkpoints
 from goqueue.broker.runtime.disk_guard import DiskGuard
