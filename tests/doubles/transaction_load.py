@@ -13,7 +13,7 @@ from doubles.transaction_history import Append, History, Notes, Outcome, Place, 
 from goqueue import AsyncClient, AsyncProducer, AsyncReceivedMessage
 from goqueue.client.producer.transaction import AsyncTransaction
 from goqueue.model.errors import GoQueueError, ProducerFenced, TransactionAborted, TransactionNotFound
-from goqueue.wire.routing import partition_of
+from goqueue.wire.key_hash import partition_of
 
 TOPICS = {"t": 3, "u": 2}
 """Where transactions write, with the number of partitions."""

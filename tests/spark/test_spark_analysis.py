@@ -40,7 +40,7 @@ from goqueue.storage.log.recovery import open_log
 from goqueue.storage.reader.reader import LogReader, read_runs
 from goqueue.wire.batch import join_frames
 from goqueue.wire.frame import encode_frame
-from goqueue.wire.routing import partition_of
+from goqueue.wire.key_hash import partition_of
 from tests.spark.conftest import SharedBroker
 
 _DELIVERED = 200

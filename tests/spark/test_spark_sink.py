@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from goqueue.client.consumer.reader import Record
 from goqueue.client.messages.outgoing_message import Outgoing
-from goqueue.wire.routing import partition_of
+from goqueue.wire.key_hash import partition_of
 
 if TYPE_CHECKING:
     from tests.spark.conftest import SharedBroker  # type: ignore[import-not-found]

@@ -17,7 +17,7 @@ from goqueue.model.errors import GroupNotFound, NotLeader
 from goqueue.model.fields import shown
 from goqueue.model.ids import TopicId, partition_key
 from goqueue.model.names import check_group_name
-from goqueue.wire.routing import partition_of
+from goqueue.wire.key_hash import partition_of
 
 _NAMES_KNOWN = 10_000
 """So many names of groups are hashed once."""

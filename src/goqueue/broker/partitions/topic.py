@@ -11,7 +11,7 @@ from goqueue.model.errors import PartitionNotFound
 from goqueue.model.fields import shown
 from goqueue.model.topic_settings import TopicSettings
 from goqueue.storage.log.log import LogOptions
-from goqueue.wire.routing import partition_of
+from goqueue.wire.key_hash import partition_of
 
 
 @dataclass(slots=True)

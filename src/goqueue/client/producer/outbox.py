@@ -24,8 +24,8 @@ from goqueue.model.message import NO_HEADERS, Headers
 from goqueue.wire.batch import FrameRun
 from goqueue.wire.batch_envelope import Piece
 from goqueue.wire.frame import Flag
+from goqueue.wire.key_hash import partition_of
 from goqueue.wire.proto import goqueue_pb2 as pb
-from goqueue.wire.routing import partition_of
 
 log = get_logger(__name__)
 

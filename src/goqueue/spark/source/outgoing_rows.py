@@ -23,8 +23,8 @@ from goqueue.model.message import Priority
 from goqueue.spark.source.outgoing_headers import packed_headers
 from goqueue.wire.batch import HEADER_COLUMNS, MAX_BATCH_BYTES, FrameRun
 from goqueue.wire.frame import CHECKSUM_AT, CHECKSUM_FROM, HEADER_SIZE, MAGIC, MAX_KEY_BYTES, VERSION, Flag
+from goqueue.wire.key_hash import partition_of
 from goqueue.wire.producer_frames import STAMP_BYTES
-from goqueue.wire.routing import partition_of
 
 _TEXT_TYPES = (types.BinaryType, types.StringType)
 _INTEGER_TYPES = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)

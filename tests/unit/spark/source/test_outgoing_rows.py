@@ -48,8 +48,8 @@ from goqueue.wire.batch import MAX_BATCH_BYTES, FrameRun, parse_batch
 from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import Flag
 from goqueue.wire.internal_headers import ProducerStamp
+from goqueue.wire.key_hash import partition_of
 from goqueue.wire.producer_frames import stamped_pieces
-from goqueue.wire.routing import partition_of
 from goqueue.wire.verify import FrameRules, verify_batch
 
 RULES = FrameRules(max_value_bytes=64 << 20, latest_timestamp_ns=(1 << 63) - 1, in_transaction=True)

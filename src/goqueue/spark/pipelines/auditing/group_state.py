@@ -18,7 +18,7 @@ from goqueue.model.runs import pairs
 from goqueue.observe.trace_event import runs_of
 from goqueue.spark.pipelines.auditing.audit_kinds import AFTER_ALL_EVENTS, ANY_LANE, LANES, Kind, evidence_rows
 from goqueue.spark.pipelines.auditing.journal_files import Snapshot, replay_journal
-from goqueue.wire.routing import partition_of
+from goqueue.wire.key_hash import partition_of
 
 GROUPS = "__groups"
 _GROUP_EVENTS = ("group_made", "group_deleted")

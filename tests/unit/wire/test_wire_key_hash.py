@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from goqueue.wire.routing import partition_of
+from goqueue.wire.key_hash import partition_of
 
 VECTORS = {
     b"": 0x00000000,
