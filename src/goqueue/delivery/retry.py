@@ -17,16 +17,14 @@ from goqueue.model.group_settings import GroupSettings
 from goqueue.model.topic_settings import TopicSettings
 
 _MOST_DOUBLINGS = 40
-_TIMED_OUT = "its visibility timed out"
 _LEFT = "its consumer left"
 _ABORTED = "its transaction was aborted"
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """A group's timeouts and retries for messages of one topic."""
+    """A group's retries for messages of one topic."""
 
-    visibility_ns: int
     max_retries: int
     backoff_ns: int
     max_backoff_ns: int
@@ -40,16 +38,10 @@ def retry_policy(group: GroupSettings, topic: TopicSettings) -> RetryPolicy:
     """The group's own settings, and the topic's where it has none."""
 
     return RetryPolicy(
-        visibility_ns(group, topic),
         _chosen(group.max_retries, topic.max_retries),
         _chosen(group.retry_backoff_ms, topic.retry_backoff_ms) * NANOS_PER_MS,
         _chosen(group.max_retry_backoff_ms, topic.max_retry_backoff_ms) * NANOS_PER_MS,
     )
-
-
-def visibility_ns(group: GroupSettings, topic: TopicSettings) -> int:
-    """The visibility timeout of a delivery, which is a part of the policy that every poll needs."""
-    return _chosen(group.visibility_timeout_ms, topic.visibility_timeout_ms) * NANOS_PER_MS
 
 
 def _chosen(own: int | None, otherwise: int) -> int:
@@ -64,10 +56,6 @@ class Terms(msgspec.Struct, frozen=True):
     now_ns: int
     find_target: FindTarget
 
-    @property
-    def retry(self) -> RetryPolicy:
-        return retry_policy(self.group, self.topic)
-
 
 def decide_return(
     queue: Queue, claimed: Claimed, reason: str, terms: Terms, *, delay_ms: int | None = None, backs_off: bool
@@ -76,7 +64,7 @@ def decide_return(
 
     The retry is due after ``delay_ms`` if that is given, after the policy's backoff if ``backs_off``, else at once.
     """
-    policy = terms.retry
+    policy = retry_policy(terms.group, terms.topic)
     later: dict[int, Claimed] = {}
     exhausted: Claimed = []
     for batch, bits in claimed:
@@ -96,11 +84,6 @@ def decide_return(
     if exhausted:
         events += decide_dead_letters(queue.key, to_parts(exhausted), [], reason, terms.find_target())
     return events
-
-
-def decide_timeout(queue: Queue, expired: Sequence[InFlightBatch], terms: Terms) -> list[AnyQueueEvent]:
-    """Batches whose visibility timeout is over, as ``Queue.ripen`` found them, are ready for the next poll."""
-    return decide_return(queue, whole(expired), _TIMED_OUT, terms, backs_off=False)
 
 
 def decide_departure(queue: Queue, member: str, terms: Terms, *, orderly: bool) -> list[AnyQueueEvent]:

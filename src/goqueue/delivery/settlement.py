@@ -11,6 +11,7 @@ from goqueue.delivery.events import Acked, AnyQueueEvent, Extended, Frozen, Rele
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.retry import Terms, decide_return
 from goqueue.delivery.settlement_requests import SettlementRequest, Verb
+from goqueue.delivery.visibility_timeout import visibility_ns
 from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.runs import packed
 
@@ -40,7 +41,8 @@ def decide_settlement(queue: Queue, claimed: Claimed, request: SettlementRequest
         case Verb.ACK:
             return decide_ack(queue, claimed)
         case Verb.EXTEND:
-            more_ns = terms.retry.visibility_ns if request.delay_ms is None else request.delay_ms * NANOS_PER_MS
+            asked_ms = request.delay_ms
+            more_ns = visibility_ns(terms.group, terms.topic) if asked_ms is None else asked_ms * NANOS_PER_MS
             events = [Extended(key, parts, terms.now_ns + more_ns)]
         case Verb.RELEASE:
             events = [Released(key, parts)]

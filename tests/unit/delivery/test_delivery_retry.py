@@ -13,7 +13,6 @@ from goqueue.delivery.retry import (
     decide_departure,
     decide_return,
     decide_thaw,
-    decide_timeout,
     retry_policy,
 )
 from goqueue.model.clock import NANOS_PER_MS
@@ -23,15 +22,13 @@ from goqueue.model.topic_settings import TopicSettings
 
 @pytest.mark.parametrize(("deliveries", "wait_ms"), [(0, 100), (1, 100), (2, 200), (3, 400), (4, 500), (1_000, 500)])
 def test_a_backoff_doubles_up_to_its_bound(deliveries: int, wait_ms: int) -> None:
-    policy = RetryPolicy(0, 3, 100, 500)
+    policy = RetryPolicy(3, 100, 500)
     assert policy.backoff(deliveries) == wait_ms
 
 
 def test_a_group_without_settings_of_its_own_goes_by_the_topic() -> None:
-    topic = TopicSettings(visibility_timeout_ms=9_000, max_retries=7, retry_backoff_ms=11, max_retry_backoff_ms=13)
-    assert retry_policy(GroupSettings(), topic) == RetryPolicy(
-        9_000 * NANOS_PER_MS, 7, 11 * NANOS_PER_MS, 13 * NANOS_PER_MS
-    )
+    topic = TopicSettings(max_retries=7, retry_backoff_ms=11, max_retry_backoff_ms=13)
+    assert retry_policy(GroupSettings(), topic) == RetryPolicy(7, 11 * NANOS_PER_MS, 13 * NANOS_PER_MS)
     assert retry_policy(GroupSettings(max_retries=0), topic).max_retries == 0
 
 
@@ -83,19 +80,6 @@ def test_the_dead_letter_topic_is_looked_for_only_if_there_is_a_dead_letter() ->
     asked = terms(max_retries=1)
     unused = type(asked)(asked.group, asked.topic, asked.now_ns, lambda: pytest.fail("nothing is a dead letter"))
     assert len(decide_return(queue, held(queue), "no", unused, backs_off=True)) == 1
-
-
-def test_a_visibility_timeout_makes_messages_ready_at_once() -> None:
-    queue = a_queue(2)
-    expired = queue.leases.ripen(NOW_NS + 1)
-    events = decide_timeout(queue, expired, terms(retry_backoff_ms=100))
-    assert events == [Returned(Q, [(FIRST, [0, 2])], READY, "its visibility timed out")]
-
-
-def test_a_visibility_timeout_after_the_last_retry_makes_a_dead_letter() -> None:
-    queue = a_queue(2)
-    events = decide_timeout(queue, queue.leases.ripen(NOW_NS + 1), terms(max_retries=0))
-    assert events == [Moving(Q, [(FIRST, [0, 2])], [], "its visibility timed out", TARGET)]
 
 
 def test_a_member_that_leaves_in_order_makes_no_dead_letters() -> None:

@@ -24,8 +24,8 @@ from goqueue.delivery.in_flight_batch import InFlightBatch
 from goqueue.delivery.key_order import KeyOrder, lane_key
 from goqueue.delivery.key_recovery import recover_keys
 from goqueue.delivery.queue import Queue
-from goqueue.delivery.retry import visibility_ns
 from goqueue.delivery.selection import FetchTerms, select
+from goqueue.delivery.visibility_timeout import visibility_ns
 from goqueue.model.logging import get_logger
 from goqueue.model.runs import bits_to_runs, lowest, to_runs
 from goqueue.observe.trace_event import LOST, OVER_AGE

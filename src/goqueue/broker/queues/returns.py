@@ -15,8 +15,9 @@ from goqueue.coordination.groups import GroupsEvent
 from goqueue.delivery.claims import Claimed, members_of
 from goqueue.delivery.leases import lease_in
 from goqueue.delivery.queue import Queue
-from goqueue.delivery.retry import decide_departure, decide_timeout, whole
+from goqueue.delivery.retry import decide_departure, whole
 from goqueue.delivery.settlement import decide_release_unseen
+from goqueue.delivery.visibility_timeout import decide_timeout
 from goqueue.model.errors import GoQueueError
 from goqueue.model.logging import get_logger
 from goqueue.model.runs import bits_to_runs, offsets_in
