@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 
 from goqueue.model.ids import PartitionKey
 
+Partitions = Mapping[str, Sequence[PartitionKey]]
 Owners = dict[PartitionKey, str]
 """The member that has a partition, by partition."""
 _Held = dict[str, dict[str, list[PartitionKey]]]
 """Partitions by member and topic."""
 
 
-def assign_range(partitions: Mapping[str, Sequence[PartitionKey]], subscribed: Mapping[str, Sequence[str]]) -> Owners:
+def assign_range(partitions: Partitions, subscribed: Mapping[str, Sequence[str]]) -> Owners:
     """Each topic's partitions in order, split evenly among the members that subscribe to it."""
     owners: Owners = {}
     for topic, members in _members_by_topic(partitions, subscribed).items():
@@ -34,7 +35,7 @@ def assign_range(partitions: Mapping[str, Sequence[PartitionKey]], subscribed: M
 
 
 def assign_sticky(
-    partitions: Mapping[str, Sequence[PartitionKey]],
+    partitions: Partitions,
     subscribed: Mapping[str, Sequence[str]],
     before: Mapping[PartitionKey, str],
     in_hand: Mapping[PartitionKey, str] | None = None,
@@ -72,9 +73,7 @@ def assign_sticky(
     }
 
 
-def _members_by_topic(
-    partitions: Mapping[str, Sequence[PartitionKey]], subscribed: Mapping[str, Sequence[str]]
-) -> dict[str, list[str]]:
+def _members_by_topic(partitions: Partitions, subscribed: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {topic: [] for topic in partitions}
     for member, topics in subscribed.items():
         for topic in dict.fromkeys(topics):

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from goqueue.coordination.assignment import assign_range, assign_sticky
 from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import GroupConflict, InvalidSettings, MemberFenced, StaleGeneration, UnknownMember
 from goqueue.model.fields import shown, specs
@@ -170,36 +169,6 @@ class Group:
         state = self.state
         return [partition for partition in state.handovers if state.owners.get(partition) == member_id]
 
-    def decide_join(
-        self, member: Member, partitions: Mapping[str, Sequence[PartitionKey]], rules: Rules
-    ) -> list[AnyGroupEvent]:
-        """``partitions`` are those of every topic that any member names."""
-        replaced = self.instance(member.instance_id) if member.instance_id else None
-        joined = MemberJoined(self.name, member, replaced.member_id if replaced else "")
-        members = dict(self.state.members)
-        if replaced is not None:
-            del members[replaced.member_id]
-        members[member.member_id] = member
-        owners, handovers = self.state.owners, self.state.handovers
-        if replaced is not None:
-            # What the instance had, or was to have, it keeps: a quick restart moves nothing.
-            owners = _renamed(owners, replaced.member_id, member.member_id)
-            handovers = _redirected(handovers, replaced.member_id, member.member_id)
-        return [joined, self._rebalance(members, owners, handovers, partitions, rules)]
-
-    def decide_leave(
-        self, gone: Sequence[str], partitions: Mapping[str, Sequence[PartitionKey]], rules: Rules
-    ) -> list[AnyGroupEvent]:
-        members = {name: member for name, member in self.state.members.items() if name not in gone}
-        events: list[AnyGroupEvent] = [MemberLeft(self.name, each, rules.now_ns) for each in gone]
-        return [*events, self._rebalance(members, self.state.owners, self.state.handovers, partitions, rules)]
-
-    def decide_rebalance(self, partitions: Mapping[str, Sequence[PartitionKey]], rules: Rules) -> list[AnyGroupEvent]:
-        """Topics have come, gone, or grown."""
-        event = self._rebalance(self.state.members, self.state.owners, self.state.handovers, partitions, rules)
-        is_news = event.owners != self.state.owners or event.handovers != self.state.handovers
-        return [event] if is_news else []
-
     def decide_handovers(self, released: Sequence[PartitionKey]) -> list[AnyGroupEvent]:
         done = [partition for partition in released if partition in self.state.handovers]
         return [HandedOver(self.name, done)] if done else []
@@ -230,41 +199,6 @@ class Group:
         """Partitions whose old owner has had its time."""
         return [partition for partition, each in self.state.handovers.items() if each.deadline_ns <= now_ns]
 
-    def _rebalance(
-        self,
-        members: Mapping[str, Member],
-        owners: Mapping[PartitionKey, str],
-        begun: Mapping[PartitionKey, Handover],
-        partitions: Mapping[str, Sequence[PartitionKey]],
-        rules: Rules,
-    ) -> Rebalanced:
-        generation = self.state.generation + 1
-        # By instance where there is one: one that comes back under another id has its old place among the others.
-        ranked = sorted(members.values(), key=lambda member: (member.instance_id or member.member_id, member.member_id))
-        subscribed = {member.member_id: member.topics for member in ranked}
-        if rules.kind == "shared":
-            return Rebalanced(self.name, generation, {}, {})
-        if rules.kind == "range":
-            return Rebalanced(self.name, generation, assign_range(partitions, subscribed), {})
-        # A partition that is changing hands counts as its next owner's, if that is still there.
-        settled = {
-            partition: begun[partition].to if partition in begun and begun[partition].to in members else owner
-            for partition, owner in owners.items()
-        }
-        target = assign_sticky(partitions, subscribed, settled, owners)
-        now: dict[PartitionKey, str] = {}
-        handovers: dict[PartitionKey, Handover] = {}
-        for partition, member in target.items():
-            owner = owners.get(partition)
-            if owner is None or owner == member or owner not in members:
-                now[partition] = member
-                continue
-            now[partition] = owner
-            # Whichever member gets it in the end: its owner was notified once, and has that long.
-            deadline_ns = begun[partition].deadline_ns if partition in begun else rules.handover_deadline_ns
-            handovers[partition] = Handover(member, deadline_ns)
-        return Rebalanced(self.name, generation, now, handovers)
-
     def apply(self, event: AnyGroupEvent) -> None:
         state = self.state
         match event:
@@ -274,8 +208,8 @@ class Group:
                 if replaces:
                     state.members.pop(replaces, None)
                     state.fenced = [*state.fenced[1 - MAX_REMEMBERED_FENCED :], replaces]
-                    state.owners = _renamed(state.owners, replaces, member.member_id)
-                    state.handovers = _redirected(state.handovers, replaces, member.member_id)
+                    now = with_successor(state.owners, state.handovers, replaces, member.member_id)
+                    state.owners, state.handovers = now
                 state.members[member.member_id] = member
             case MemberLeft(_, member_id, at_ns):
                 state.members.pop(member_id, None)
@@ -288,23 +222,14 @@ class Group:
                 state.handovers = {name: each for name, each in state.handovers.items() if name not in partitions}
 
 
-class Rules(msgspec.Struct, frozen=True):
-    """What a decision about members goes by."""
-
-    kind: str
-    now_ns: int
-    handover_deadline_ns: int = 0
-
-
-def _renamed(owners: Mapping[PartitionKey, str], before: str, now: str) -> dict[PartitionKey, str]:
-    return {partition: now if owner == before else owner for partition, owner in owners.items()}
-
-
-def _redirected(handovers: Mapping[PartitionKey, Handover], before: str, now: str) -> dict[PartitionKey, Handover]:
-    return {
-        partition: Handover(now, each.deadline_ns) if each.to == before else each
-        for partition, each in handovers.items()
-    }
+def with_successor(
+    owners: Mapping[PartitionKey, str], handovers: Mapping[PartitionKey, Handover], before: str, now: str
+) -> tuple[dict[PartitionKey, str], dict[PartitionKey, Handover]]:
+    """Owners and handovers once a member has another's place."""
+    return (
+        {partition: now if owner == before else owner for partition, owner in owners.items()},
+        {name: Handover(now, each.deadline_ns) if each.to == before else each for name, each in handovers.items()},
+    )
 
 
 def decide_creation(

@@ -8,6 +8,7 @@ from goqueue.broker.groups.subscriptions import Subscriptions
 from goqueue.broker.queues.returns import Returns
 from goqueue.coordination.group import Member
 from goqueue.coordination.groups import GroupsEvent
+from goqueue.coordination.rebalance import decide_leave
 from goqueue.model.clock import NANOS_PER_MS, Clock
 from goqueue.model.logging import get_logger
 from goqueue.observe.trace_event import RELEASED
@@ -84,7 +85,7 @@ class MemberExpiry:
             events += self._returns.of_member(group, member_id, orderly=orderly)
         left = [each for each in group.group.state.members.values() if each.member_id not in gone]
         rules = self._subscriptions.rules(group.settings)
-        events += group.group.decide_leave(gone, self._subscriptions.partitions(left), rules)
+        events += decide_leave(group.group, gone, self._subscriptions.partitions(left), rules)
         group.change(events, RELEASED)
         group.runtime.wake_all()
         self.arm(group)

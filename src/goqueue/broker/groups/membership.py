@@ -21,6 +21,7 @@ from goqueue.coordination.group import (
     new_state,
 )
 from goqueue.coordination.groups import GroupsEvent
+from goqueue.coordination.rebalance import decide_join
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown, specs
 from goqueue.model.group_settings import GroupSettings, parse_group_settings
@@ -126,8 +127,8 @@ class Membership:
             events += self._returns.of_member(active, replaced.member_id, orderly=False)
         members = [*group.state.members.values(), member]
         events += self._subscriptions.opened(shard, group, topics, effective)
-        events += group.decide_join(
-            member, self._subscriptions.partitions(members), self._subscriptions.rules(effective)
+        events += decide_join(
+            group, member, self._subscriptions.partitions(members), self._subscriptions.rules(effective)
         )
         shard.change(name, events, RELEASED)
         active = self._shards.find(name)

@@ -8,8 +8,9 @@ from goqueue.broker.events.event_recorder import INTERNAL
 from goqueue.broker.group_shards.group_shard import ActiveGroup, GroupShard
 from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.topic import Topic
-from goqueue.coordination.group import Group, Member, Rules
+from goqueue.coordination.group import Group, Member
 from goqueue.coordination.groups import GroupsEvent
+from goqueue.coordination.rebalance import Rules, decide_rebalance
 from goqueue.delivery.events import QueueClosed, QueueOpened
 from goqueue.model.clock import NANOS_PER_MS, NANOS_PER_SECOND
 from goqueue.model.errors import GoQueueError
@@ -116,7 +117,7 @@ class Subscriptions:
         members = list(group.group.state.members.values())
         topics = self.topics([topic for member in members for topic in member.topics])
         events += self.opened(shard, group.group, topics, group.settings)
-        events += group.group.decide_rebalance(self.partitions(members), self.rules(group.settings))
+        events += decide_rebalance(group.group, self.partitions(members), self.rules(group.settings))
         group.change(events)
         if group.settings.kind == "shared" and events:
             # Members own no partitions there, and yet there is something else to take from.

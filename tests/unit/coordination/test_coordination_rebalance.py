@@ -14,9 +14,9 @@ from goqueue.coordination.group import (
     GroupMade,
     Member,
     Rebalanced,
-    Rules,
 )
 from goqueue.coordination.groups import Groups, GroupsEvent
+from goqueue.coordination.rebalance import Rules, decide_join, decide_leave, decide_rebalance
 from goqueue.delivery.events import Acked, Delivered, QueueClosed, QueueOpened
 from goqueue.model.errors import MemberFenced, StaleGeneration, UnknownMember
 from goqueue.model.ids import queue_key
@@ -54,10 +54,10 @@ class Bench:
 
     def join(self, name: str, instance: str = "", topics: tuple[str, ...] = ("t",)) -> None:
         member = Member(name, "c", list(topics), 30_000, instance)
-        self.apply(self.group.decide_join(member, PARTITIONS, self.rules()))
+        self.apply(decide_join(self.group, member, PARTITIONS, self.rules()))
 
     def leave(self, *names: str) -> None:
-        self.apply(self.group.decide_leave(list(names), PARTITIONS, self.rules()))
+        self.apply(decide_leave(self.group, list(names), PARTITIONS, self.rules()))
 
     def release(self, *names: str) -> None:
         partitions = [each for name in names for each in self.group.leaving(name)]
@@ -196,16 +196,16 @@ def test_nothing_new_makes_no_event() -> None:
         bench.join("a")
         bench.join("b")
         bench.now += 10
-        assert bench.group.decide_rebalance(PARTITIONS, bench.rules()) == []
+        assert decide_rebalance(bench.group, PARTITIONS, bench.rules()) == []
 
 
 def test_a_topic_that_grows_or_goes_is_shared_out_again() -> None:
     bench = Bench()
     bench.join("a", topics=("t", "u"))
-    (event,) = bench.group.decide_rebalance(PARTITIONS | {"u": ["u/0"]}, bench.rules())
+    (event,) = decide_rebalance(bench.group, PARTITIONS | {"u": ["u/0"]}, bench.rules())
     assert isinstance(event, Rebalanced) and event.owners["u/0"] == "a"
     bench.apply([event])
-    (event,) = bench.group.decide_rebalance({"u": ["u/0"]}, bench.rules())
+    (event,) = decide_rebalance(bench.group, {"u": ["u/0"]}, bench.rules())
     assert isinstance(event, Rebalanced) and event.owners == {"u/0": "a"}
 
 
