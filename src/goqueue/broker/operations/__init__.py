@@ -27,7 +27,7 @@ from goqueue.broker.operations.traces import Place, TracesFound, TransactionsByP
 from goqueue.broker.operations.transactions import TransactionRef, TransactionStats, acks_in
 from goqueue.broker.partitions.read import Bounds, FramesRead, MessagesRead, decoded
 from goqueue.broker.partitions.topic import Topic
-from goqueue.broker.queues.lane_stats import GroupLanes, LaneOfGroup, LaneOfPartition, PartitionLanes, average_waits_ns
+from goqueue.broker.queues.lane_report import GroupLanes, LaneOfGroup, LaneOfPartition, PartitionLanes, average_waits_ns
 from goqueue.broker.queues.peek import Peek, Peeked, PeekPage, PeekState
 from goqueue.broker.queues.polling import Delivery, PollBounds
 from goqueue.broker.queues.tally import Tally

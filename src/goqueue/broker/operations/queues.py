@@ -10,7 +10,7 @@ from goqueue.broker.group_shards.dead_letter_topics import dead_letter_topic
 from goqueue.broker.operations.caller import Caller
 from goqueue.broker.operations.gate import Resource, ResourceOperations, Served, operation
 from goqueue.broker.operations.limits import too_many_polled
-from goqueue.broker.queues.lane_stats import PartitionLanes, lane_stats
+from goqueue.broker.queues.lane_report import PartitionLanes, lane_stats
 from goqueue.broker.queues.peek import Peek, PeekPage
 from goqueue.broker.queues.polling import Delivery, PollBounds
 from goqueue.broker.queues.tally import Tally

@@ -17,7 +17,7 @@ from doubles.loop import on_a_loop
 
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.read import Bounds
-from goqueue.broker.queues.lane_stats import lane_stats
+from goqueue.broker.queues.lane_report import lane_stats
 from goqueue.delivery.queue import Queue
 from goqueue.model.config import Config, LimitsConfig, StorageConfig
 from goqueue.model.publish_result import Published
