@@ -11,15 +11,14 @@ from goqueue.broker.group_shards.backlog import lag
 from goqueue.broker.group_shards.group_runtime import GroupRuntime
 from goqueue.broker.group_shards.group_shard import GroupShard
 from goqueue.broker.group_shards.shard_directory import GroupShards
+from goqueue.broker.metrics.lane_metrics import Figure, delivered_by_lane, lane_labels
 from goqueue.broker.metrics.topic_metrics import TopicMetrics
 from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.coordination.group import Group
 from goqueue.delivery.queue import Queue
-from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.model.config import MetricsConfig
 from goqueue.model.errors import GoQueueError
 from goqueue.model.ids import GroupId, TopicId
-from goqueue.model.message import PRIORITY_LABELS
 from goqueue.observe.cardinality import OverflowTotals, SeriesBudget
 from goqueue.observe.exposition import OTHER, Figures, labelled
 
@@ -87,8 +86,7 @@ class _Series:
 
 
 def _series(name: str) -> _Series:
-    lanes = [labelled(("group", "lane"), (name, lane)) for lane in PRIORITY_LABELS]
-    return _Series(name, labelled(("group",), (name,)), lanes, _pair(name, OTHER))
+    return _Series(name, labelled(("group",), (name,)), lane_labels("group", name), _pair(name, OTHER))
 
 
 class GroupMetrics:
@@ -217,16 +215,8 @@ class GroupMetrics:
 
     def _show_counters(self, series: _Series, group: Group, runtime: GroupRuntime, figures: Figures) -> None:
         # The generation counts rebalances, and outlives a restart.
-        counters: list[tuple[str, str, float]] = [
-            ("goqueue_group_rebalances_total", series.group, group.state.generation)
-        ]
-        for lane, labels in enumerate(series.lanes):
-            if not runtime.lane_delivered[lane]:
-                # Most groups use one lane. There may be thousands of groups, and a scrape should stay small.
-                continue
-            waited_s = runtime.lane_wait_ns[lane] / NANOS_PER_SECOND
-            counters.append(("goqueue_lane_delivered_total", labels, runtime.lane_delivered[lane]))
-            counters.append(("goqueue_lane_wait_seconds_total", labels, waited_s))
+        rebalances = ("goqueue_group_rebalances_total", series.group, group.state.generation)
+        counters: list[Figure] = [rebalances, *delivered_by_lane(series.lanes, runtime)]
         if series.is_own:
             for name, labels, value in counters:
                 figures.add(name, value, labels)

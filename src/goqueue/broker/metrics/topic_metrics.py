@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from goqueue.broker.metrics.lane_metrics import Figure, lane_labels, published_by_lane
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.model.config import MetricsConfig
@@ -14,7 +15,6 @@ from goqueue.observe.cardinality import OverflowTotals, SeriesBudget
 from goqueue.observe.exposition import OTHER, Figures, labelled
 
 _PARTITION = ("topic", "partition")
-_PUBLISHED = "goqueue_messages_published_total"
 _START = "goqueue_partition_start_offset"
 _END = "goqueue_partition_end_offset"
 _STABLE = "goqueue_partition_stable_offset"
@@ -39,8 +39,7 @@ class TopicSeries:
 
 def _series(name: str) -> TopicSeries:
     topic = labelled(("topic",), (name,))
-    lanes = [labelled(("topic", "lane"), (name, lane)) for lane in PRIORITY_LABELS]
-    return TopicSeries(name, topic, lanes, labelled(_PARTITION, (name, OTHER)))
+    return TopicSeries(name, topic, lane_labels("topic", name), labelled(_PARTITION, (name, OTHER)))
 
 
 OTHERS = _series(OTHER)
@@ -114,10 +113,12 @@ class TopicMetrics:
             await self._add_up(topic, series, found, figures, stretch)
             if series.is_own:
                 _show(series, found, figures)
-                self._show_counters(series, found, figures)
+                for name, labels, value in _counters(found, series):
+                    figures.add(name, value, labels)
             else:
                 _merge(others, found)
-                self._count_rest(topic.record.topic_id, found)
+                for name, labels, value in _counters(found, OTHERS):
+                    self._rest.count(topic.record.topic_id, name, labels, value)
         if others.partitions:
             _show(OTHERS, others, figures)
         self._rest.add_to(figures)
@@ -152,24 +153,13 @@ class TopicMetrics:
                 found.stable_offset += partition.stable_end
         found.partitions = len(topic.partitions)
 
-    def _show_counters(self, series: TopicSeries, found: _Sum, figures: Figures) -> None:
-        for labels, count in zip(series.lanes, found.published, strict=True):
-            figures.add(_PUBLISHED, count, labels)
-        for name, value in _counters(found):
-            figures.add(name, value, series.topic)
 
-    def _count_rest(self, topic_id: TopicId, found: _Sum) -> None:
-        for labels, count in zip(OTHERS.lanes, found.published, strict=True):
-            self._rest.count(topic_id, _PUBLISHED, labels, count)
-        for name, value in _counters(found):
-            self._rest.count(topic_id, name, OTHERS.topic, value)
-
-
-def _counters(found: _Sum) -> list[tuple[str, int]]:
+def _counters(found: _Sum, series: TopicSeries) -> list[Figure]:
     return [
-        ("goqueue_published_bytes_total", found.published_bytes),
-        ("goqueue_messages_read_total", found.read),
-        ("goqueue_read_bytes_total", found.read_bytes),
+        *published_by_lane(series.lanes, found.published),
+        ("goqueue_published_bytes_total", series.topic, found.published_bytes),
+        ("goqueue_messages_read_total", series.topic, found.read),
+        ("goqueue_read_bytes_total", series.topic, found.read_bytes),
     ]
 
 
