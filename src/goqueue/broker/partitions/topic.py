@@ -11,7 +11,6 @@ from goqueue.model.errors import PartitionNotFound
 from goqueue.model.fields import shown
 from goqueue.model.topic_settings import TopicSettings
 from goqueue.storage.log.log import LogOptions
-from goqueue.wire.key_hash import partition_of
 
 
 @dataclass(slots=True)
@@ -23,7 +22,8 @@ class Topic:
     partitions: list[Partition]
     dedup: DedupIds
     closed: bool = False
-    _next_keyless: int = 0
+    next_keyless: int = 0
+    """The partition whose turn it is to get messages without a key."""
 
     @property
     def name(self) -> str:
@@ -36,15 +36,6 @@ class Topic:
                 f"{shown(number)}"
             )
         return self.partitions[number]
-
-    def partition_for_key(self, key: bytes) -> int:
-        return partition_of(key, len(self.partitions))
-
-    def next_keyless_partition(self) -> int:
-        """Messages without a key stay together for one request, then the next partition has its turn."""
-        chosen = self._next_keyless
-        self._next_keyless = (chosen + 1) % len(self.partitions)
-        return chosen
 
     def change(self, record: TopicRecord, settings: TopicSettings, options: LogOptions) -> None:
         """New settings take effect at once, for what comes from now on."""

@@ -12,6 +12,7 @@ from goqueue.broker.delays.delayed_messages import due_time
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.publishing.appending import Appended, Appender
+from goqueue.broker.publishing.partition_routing import PartitionRouting
 from goqueue.broker.publishing.schema_rejects import ALL_FIT, Refused, SchemaRejects
 from goqueue.broker.registry.schema_check import Problems
 from goqueue.broker.runtime.disk_guard import DiskGuard
@@ -207,7 +208,7 @@ class Publisher:
     ) -> list[_Share]:
         shares: list[_Share] = []
         current: dict[int, _Share] = {}
-        keyless: int | None = None
+        routing = PartitionRouting(topic)
         place, delayed = -1, 0
         pending: int | None = None
         stretch = TimeSlice()
@@ -225,15 +226,7 @@ class Publisher:
                     pending = self._delays.pending if pending is None else pending
                     self._delays.check_room(delayed + 1, pending)
                 frame = _encode_one(topic, message, now_ns, due_ns, more_flags)
-                if message.partition is not None:
-                    number = message.partition
-                    topic.partition(number)
-                elif message.key:
-                    number = topic.partition_for_key(message.key)
-                else:
-                    if keyless is None:
-                        keyless = topic.next_keyless_partition()
-                    number = keyless
+                number = routing.route(message)
             except GoQueueError as error:
                 outcomes[place] = error
                 continue
