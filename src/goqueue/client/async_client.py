@@ -12,8 +12,9 @@ from goqueue.client.admin.delays import DelayAdministration
 from goqueue.client.admin.transactions import TransactionAdministration
 from goqueue.client.connection.config import DEFAULT_ADDRESS, ClientConfig, ConsumerConfig, ProducerConfig
 from goqueue.client.connection.connection import NotConnected
-from goqueue.client.connection.directory import Attempt, Directory
+from goqueue.client.connection.directory import Directory
 from goqueue.client.connection.instants import Instant, Span, instant_ns
+from goqueue.client.connection.retries import Attempt
 from goqueue.client.connection.structs import struct_of
 from goqueue.client.connection.topics import PurgedPartition, TopicInfo, has_exact_settings, to_info, to_settings
 from goqueue.client.consumer.consumer import AsyncConsumer

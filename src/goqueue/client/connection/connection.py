@@ -33,8 +33,6 @@ _STREAMED_BYTES = 3 << 19
 CALL_ENDED = (grpc.aio.AioRpcError, grpc.aio.InternalError, asyncio.InvalidStateError)
 """What gRPC raises for a write to a call that has ended; which of them depends on timing."""
 
-_UNCERTAIN_ERRORS = (errors.ClientError, errors.InternalError, errors.RequestTimeout, errors.StorageFailed)
-"""Errors after which the broker may have carried out the request; ``NotConnected`` is the exception."""
 _END_WITHIN_S = 0.5
 _LATE_EVENTS_S = 0.01
 
@@ -44,18 +42,6 @@ _grpc_pid: int | None = None
 
 class NotConnected(errors.BrokerUnavailable):
     """The request was never sent, so it was not carried out."""
-
-
-class CallOutcome:
-    """All attempts at one request: whether the broker may have carried it out."""
-
-    def __init__(self) -> None:
-        self.maybe_done = False
-        """Whether an attempt ended without an answer, so that the broker may have carried it out."""
-
-    def ended(self, error: BaseException) -> None:
-        is_uncertain = not isinstance(error, GoQueueError) or isinstance(error, _UNCERTAIN_ERRORS)
-        self.maybe_done |= is_uncertain and not isinstance(error, NotConnected)
 
 
 class Connection:

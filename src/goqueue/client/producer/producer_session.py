@@ -7,9 +7,8 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from goqueue.client.connection.connection import CallOutcome
-from goqueue.client.connection.directory import Attempt
 from goqueue.client.connection.instants import Span, span_ns
+from goqueue.client.connection.retries import Attempt, CallOutcome
 from goqueue.client.producer.outbox import OutboxTerms
 from goqueue.client.producer.sequences import ProducerIdentity, init_producer
 from goqueue.model import errors

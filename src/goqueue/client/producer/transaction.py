@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Literal, NoReturn
 
-from goqueue.client.connection.connection import CallOutcome
+from goqueue.client.connection.retries import CallOutcome
 from goqueue.client.consumer.consumer import AsyncConsumer
 from goqueue.client.consumer.delivery import Received
 from goqueue.client.consumer.reader import Record

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from goqueue.client.connection.connection import CallOutcome
 from goqueue.client.connection.directory import Directory
+from goqueue.client.connection.retries import CallOutcome
 from goqueue.client.consumer.delivery import Received, claims_of
 from goqueue.client.consumer.leases import Lease
 from goqueue.client.consumer.settler import Settler, portions
