@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from goqueue.client.connection.backoff import Backoff
 from goqueue.client.connection.config import ClientConfig
 from goqueue.client.connection.connection import Connection, NotConnected
 from goqueue.client.connection.wrong_port import with_right_port
@@ -20,12 +20,30 @@ _UNCERTAIN_ERRORS = (errors.ClientError, errors.InternalError, errors.RequestTim
 """Errors after which the broker may have carried out the request; ``NotConnected`` is the exception."""
 
 
+@dataclass(slots=True)
+class Backoff:
+    """Doubles from ``first_ms`` to ``most_ms``; each pause is drawn at random from the upper half of that range."""
+
+    first_ms: int
+    most_ms: int
+    _attempt: int = 0
+
+    def next_s(self, at_least_s: float | None = None) -> float:
+        """The next pause in seconds, no shorter than ``at_least_s``, the pause that the broker asked for."""
+        pause_ms = min(self.most_ms, self.first_ms << min(self._attempt, 30))
+        self._attempt += 1
+        return max(at_least_s or 0.0, pause_ms * random.uniform(0.5, 1.0) / 1_000)
+
+    def reset(self) -> None:
+        self._attempt = 0
+
+
+@dataclass(slots=True)
 class CallOutcome:
     """All attempts at one request: whether the broker may have carried it out."""
 
-    def __init__(self) -> None:
-        self.maybe_done = False
-        """Whether an attempt ended without an answer, so that the broker may have carried it out."""
+    maybe_done: bool = False
+    """Whether an attempt ended without an answer, so that the broker may have carried it out."""
 
     def ended(self, error: BaseException) -> None:
         is_uncertain = not isinstance(error, GoQueueError) or isinstance(error, _UNCERTAIN_ERRORS)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
-from goqueue.client.connection.backoff import Backoff
+from goqueue.client.connection.retries import Backoff
 from goqueue.client.consumer.fair_order import FairOrder
 from goqueue.client.consumer.stream_source import Progress, TopicPartition
 from goqueue.client.messages.schema_ids import load_schemas

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from goqueue.client.connection.backoff import Backoff
+from goqueue.client.connection.retries import Backoff
 from goqueue.client.messages.serializers import Deserializer, SchemaReader
 from goqueue.model.errors import CorruptData, GoQueueError
 from goqueue.wire.batch import FrameRun

@@ -10,8 +10,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from goqueue.client.connection.backoff import Backoff
 from goqueue.client.connection.config import ProducerConfig
+from goqueue.client.connection.retries import Backoff
 from goqueue.client.connection.tasks import cancel
 from goqueue.client.producer.batch_sender import BatchSender, Deliver
 from goqueue.client.producer.pending_batches import PendingBatch, Stored

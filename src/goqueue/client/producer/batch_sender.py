@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from goqueue.client.connection.backoff import Backoff
 from goqueue.client.connection.config import ProducerConfig
 from goqueue.client.connection.connection import NotConnected
+from goqueue.client.connection.retries import Backoff
 from goqueue.client.producer.pending_batches import (
     UNKNOWN_OFFSET,
     Part,

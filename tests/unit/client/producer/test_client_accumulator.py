@@ -8,8 +8,8 @@ import pytest
 from doubles.async_tests import until
 from doubles.runs import run_of
 
-from goqueue.client.connection.backoff import Backoff
 from goqueue.client.connection.config import ProducerConfig
+from goqueue.client.connection.retries import Backoff
 from goqueue.client.producer.accumulator import PartitionQueue, PendingBatch
 from goqueue.model.errors import (
     BrokerUnavailable,

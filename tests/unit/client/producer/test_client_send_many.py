@@ -12,8 +12,8 @@ import pytest
 from doubles.async_tests import until
 
 from goqueue import Outgoing, Sent
-from goqueue.client.connection.backoff import Backoff
 from goqueue.client.connection.config import ProducerConfig
+from goqueue.client.connection.retries import Backoff
 from goqueue.client.messages.outgoing_message import Encoder
 from goqueue.client.messages.serializers import to_bytes
 from goqueue.client.producer.outbox import Outbox, OutboxTerms

@@ -10,9 +10,9 @@ import pytest
 from doubles.async_tests import until
 from doubles.runs import run_of
 
-from goqueue.client.connection.backoff import Backoff
 from goqueue.client.connection.config import ProducerConfig
 from goqueue.client.connection.connection import NotConnected
+from goqueue.client.connection.retries import Backoff
 from goqueue.client.producer.accumulator import PartitionQueue
 from goqueue.client.producer.pending_batches import PendingBatch
 from goqueue.client.producer.sequences import PartitionSequence, ProducerIdentity
