@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goqueue.broker.group_shards import backlog
+from goqueue.broker.group_shards import backlog, lag
 from goqueue.delivery.events import (
     Acked,
     AnyQueueEvent,
@@ -409,7 +409,7 @@ class Script:
         there = [each for each in table.visible() if each[0] >= table.start]
         undone = [offset for offset, _ in there if offset not in table.done]
         partition: Any = table
-        assert backlog.lag(queue, partition) == len(undone)
+        assert lag.lag(queue, partition) == len(undone)
         new = [each for each in undone if each not in table.held and each not in table.moving | table.parked]
         if new:
             assert backlog.has_new(queue, partition, partition.stable_end), "nobody would look at what is new"
@@ -428,6 +428,7 @@ class Script:
 def test_a_queue_knows_of_every_offset_what_became_of_it(data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(backlog, "lanes", PlainLanes)
+        patched.setattr(lag, "lanes", PlainLanes)
         script = Script(data)
         script.table.lanes += data.draw(lanes_of_messages)
         for _ in range(data.draw(st.integers(1, 25))):

@@ -1,4 +1,4 @@
-"""Backlog of a queue: how many messages of its partition it has yet to deliver, lane by lane; its lag."""
+"""Backlog of a queue: how many messages of its partition it has yet to deliver, lane by lane."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def waiting(queue: Queue, partition: Partition, most: int) -> dict[int, int]:
         return found
     for number in list(found):
         new = lanes.count(partition.log, number, queue.cursor(number), end)
-        new -= _aborted_of_lane(partition, number, queue.cursor(number), end)
+        new -= aborted_of_lane(partition, number, queue.cursor(number), end)
         found[number] = min(new + _to_try_again(queue, number, most), most)
     return {number: count for number, count in found.items() if count}
 
@@ -60,7 +60,7 @@ def at_most_waiting(queue: Queue, partition: Partition, most: int) -> dict[int, 
     """The same without a look at what was aborted, which may be among what is counted where there are several lanes."""
     if is_plain(queue, partition):
         end = partition.stable_end
-        new = lanes.visible(partition.log, queue.front, end) - _aborted(partition, queue.front, end)
+        new = lanes.visible(partition.log, queue.front, end) - partition.producers.state.aborted.count(queue.front, end)
         count = new + _to_try_again(queue, NORMAL, most)
         return {NORMAL: min(count, most)} if count else {}
     cursors = [queue.cursor(number) for number in LANES]
@@ -72,13 +72,8 @@ def at_most_waiting(queue: Queue, partition: Partition, most: int) -> dict[int, 
     return found
 
 
-def _aborted(partition: Partition, low: int, high: int) -> int:
-    """How many records there are that readers would see if their transaction had been committed."""
-    return partition.producers.state.aborted.count(low, high)
-
-
-def _aborted_of_lane(partition: Partition, number: int, low: int, high: int) -> int:
-    """The same of one lane."""
+def aborted_of_lane(partition: Partition, number: int, low: int, high: int) -> int:
+    """How many records of a lane readers would see if their transaction had been committed."""
     aborted = partition.producers.state.aborted
     if not aborted.any_between(low, high):
         return 0
@@ -124,17 +119,3 @@ def left_behind(partition: Partition, number: int, front: int, upto: int) -> lis
             if first is not None:
                 found.append((other, first))
     return found
-
-
-def lag(queue: Queue, partition: Partition) -> int:
-    """How many messages are neither done nor delayed."""
-    start, end = partition.log.start_offset, partition.stable_end
-    first = max(queue.front, start)
-    count = lanes.visible(partition.log, first, end) - _aborted(partition, first, end)
-    for number, lane in queue.lanes.items():
-        count += lane.undone(start) - lane.done_beyond()
-        if lane.cursor < queue.front:
-            upto = min(queue.front, end)
-            count += lanes.count(partition.log, number, lane.cursor, upto)
-            count -= _aborted_of_lane(partition, number, lane.cursor, upto)
-    return count

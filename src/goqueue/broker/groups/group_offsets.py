@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from goqueue.broker.group_shards.backlog import lag
 from goqueue.broker.group_shards.group_shard import ActiveGroup
+from goqueue.broker.group_shards.lag import lag
 from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.groups.subscriptions import Subscriptions
 from goqueue.broker.partitions.partition import Partition

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from goqueue.broker.events.event_recorder import INTERNAL, GroupCounts
-from goqueue.broker.group_shards.backlog import lag
+from goqueue.broker.events.event_recorder import INTERNAL
 from goqueue.broker.group_shards.group_runtime import GroupRuntime
 from goqueue.broker.group_shards.group_shard import GroupShard
+from goqueue.broker.group_shards.lag import lag
 from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.metrics.lane_metrics import Figure, delivered_by_lane, lane_labels
 from goqueue.broker.metrics.topic_metrics import TopicMetrics
@@ -18,7 +18,7 @@ from goqueue.coordination.group import Group
 from goqueue.delivery.queue import Queue
 from goqueue.model.config import MetricsConfig
 from goqueue.model.errors import GoQueueError
-from goqueue.model.ids import GroupId, TopicId
+from goqueue.model.ids import TopicId
 from goqueue.observe.cardinality import OverflowTotals, SeriesBudget
 from goqueue.observe.exposition import OTHER, Figures, labelled
 
@@ -241,7 +241,12 @@ class GroupMetrics:
             if identity is None or topic_id is None:
                 continue
             series = self._series.get(identity, self._others)
-            self._show_counts(series, self._pair_of(series, topic_id), identity, topic_id, counts, figures)
+            pair = self._pair_of(series, topic_id)
+            for name, attribute in _COUNTERS.items():
+                if pair is series.others:
+                    self._rest.count((identity, topic_id), name, pair.labels, getattr(counts, attribute))
+                else:
+                    figures.add(name, getattr(counts, attribute), pair.labels)
         for name, by_topic in ((_REDRIVEN, shards.notes.redriven), (_REFUSED, shards.notes.refused)):
             for topic, count in list(by_topic.items()):
                 topic_series = self._topics.series(topic_ids.get(topic, TopicId("")))
@@ -249,16 +254,6 @@ class GroupMetrics:
                     figures.add(name, count, topic_series.topic)
                 else:
                     self._rest.count(topic, name, topic_series.topic, count)
-
-    def _show_counts(
-        self, series: _Series, pair: _Pair, identity: GroupId, topic_id: TopicId, counts: GroupCounts, figures: Figures
-    ) -> None:
-        for name, attribute in _COUNTERS.items():
-            value = getattr(counts, attribute)
-            if pair is series.others:
-                self._rest.count((identity, topic_id), name, pair.labels, value)
-            else:
-                figures.add(name, value, pair.labels)
 
 
 def _groups(shards: GroupShards) -> list[Group]:
