@@ -36,7 +36,6 @@ class RetryPolicy:
 
 def retry_policy(group: GroupSettings, topic: TopicSettings) -> RetryPolicy:
     """The group's own settings, and the topic's where it has none."""
-
     return RetryPolicy(
         _chosen(group.max_retries, topic.max_retries),
         _chosen(group.retry_backoff_ms, topic.retry_backoff_ms) * NANOS_PER_MS,

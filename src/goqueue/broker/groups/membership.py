@@ -127,9 +127,8 @@ class Membership:
             events += self._returns.of_member(active, replaced.member_id, orderly=False)
         members = [*group.state.members.values(), member]
         events += self._subscriptions.opened(shard, group, topics, effective)
-        events += decide_join(
-            group, member, self._subscriptions.partitions(members), self._subscriptions.rules(effective)
-        )
+        partitions, rules = self._subscriptions.partitions(members), self._subscriptions.rules(effective)
+        events += decide_join(group, member, partitions, rules)
         shard.change(name, events, RELEASED)
         active = self._shards.find(name)
         self._subscriptions.watch(active, topics)

@@ -9,8 +9,7 @@ from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.model.message import PRIORITY_LABELS
 from goqueue.observe.exposition import labelled
 
-Figure = tuple[str, str, float]
-"""A name, its labels and a value."""
+Figure = tuple[str, str, float]  # A name, its labels and a value.
 
 
 def lane_labels(owner: str, name: str) -> list[str]:

@@ -104,8 +104,7 @@ class Retrying:
         The brokers not yet tried in a round share the remaining time equally, so that a stalled broker leaves time for
         the others.
         """
-        loop = asyncio.get_running_loop()
-        backoff = self.backoff()
+        loop, backoff = asyncio.get_running_loop(), self.backoff()
         deadline = loop.time() + self.config.connect_timeout_ms / 1_000
         outcome = CallOutcome()
         while True:
@@ -120,8 +119,7 @@ class Retrying:
                     # A retry does not help, and the broker logs each attempt.
                     raise await with_right_port(address) from None
                 except (errors.BrokerUnavailable, errors.ShuttingDown, errors.Overloaded) as error:
-                    last: GoQueueError = error
-                    self._last_error = error
+                    last = self._last_error = error
                     outcome.ended(error)
                     # The next operation begins with another broker.
                     self._addresses.remove(address)
