@@ -16,7 +16,7 @@ from goqueue.api.http.routing.declaration import Route
 from goqueue.api.http.routing.paths import decoded_parts, routed, unversioned
 from goqueue.api.http.server.content_coding import CODINGS
 from goqueue.api.http.server.request import Request
-from goqueue.broker.operations import Requests
+from goqueue.broker.operations import Endpoint, Requests
 from goqueue.model.errors import GoQueueError, InvalidRequest, MethodNotAllowed, NotFound, UnsupportedMediaType
 from goqueue.model.fields import did_you_mean, shown
 
@@ -52,6 +52,7 @@ class Router:
 
     def __init__(self, routes: Iterable[Route], requests: Requests) -> None:
         self._requests = requests
+        self._endpoints: dict[Route, Endpoint] = {}
         self._root = _Place()
         self._conventions: dict[str, Convention] = {}
         """By the first part of a path."""
@@ -135,8 +136,13 @@ class Router:
             answer = error_answer(MethodNotAllowed(f"{_named(request)}: Method Not Allowed"))
             answer.headers["Allow"] = place.allowed
             return answer
-        request.endpoint = self._requests.find(route) or self._requests.endpoint(route, _endpoint_name(route))
+        request.endpoint = self._endpoints.get(route) or self._counted(route)
         return route
+
+    def _counted(self, route: Route) -> Endpoint:
+        """What counts the requests of a route, which is made when the first one comes."""
+        made = self._endpoints[route] = self._requests.endpoint(route, _endpoint_name(route))
+        return made
 
     async def _call(self, route: Route, values: list[str], request: Request) -> Answer:
         declared, arguments = route.declared, route.arguments

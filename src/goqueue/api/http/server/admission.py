@@ -74,7 +74,7 @@ class Admission:
         if path not in HEALTH:
             if load.active >= config.max_concurrent_requests:
                 return overloaded("http.max_concurrent_requests", config.max_concurrent_requests)
-            if load.crowd.is_unread_full:
+            if load.crowd.unread_bytes >= config.max_unread_bytes:
                 return overloaded("http.max_unread_bytes", config.max_unread_bytes)
         # Only what has arrived is counted below: any length can be announced.
         total = 0 if announced is None else int(announced)
