@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 NANOS_PER_MS = 1_000_000
@@ -20,6 +21,16 @@ class Clock(Protocol):
 
 class Randomness(Protocol):
     def random_bytes(self, size: int) -> bytes: ...
+
+
+class Stopwatch:
+    """Measures how long work on the event loop takes, so that long work gives way; nothing waits by it."""
+
+    now_s: Callable[[], float] = staticmethod(time.perf_counter)
+
+
+stopwatch = Stopwatch()
+"""The only one. A simulation, in which work takes no time, sets its ``now_s``."""
 
 
 class SystemClock:

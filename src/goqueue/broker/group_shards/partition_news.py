@@ -59,7 +59,7 @@ class PartitionNews:
         if partition.log.special_end and name not in self.special:
             self.special.add(name)
         # As many steps as the fewer of the two have: groups that only exist cost a publish nothing.
-        self._rounds.add([(group, name) for group in self._groups_on.get(name, set()) & self.takers.keys()])
+        self._rounds.add([(group, name) for group in sorted(self._groups_on.get(name, set()) & self.takers.keys())])
 
     def _wake_one(self, group_and_partition: tuple[str, PartitionKey]) -> None:
         group, name = group_and_partition

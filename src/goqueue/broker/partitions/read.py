@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,8 +71,9 @@ def start_of(partition: Partition, offset: int | None, from_time_ns: int | None)
 async def read_frames(partition: Partition, offset: int, bounds: Bounds) -> FramesRead:
     """What is there from ``offset`` on, in one piece."""
     run, next_offset = await _read_visible(partition, offset, bounds)
-    deadline = time.monotonic() + bounds.wait_ms / 1_000
-    while run is None and (left_ms := int((deadline - time.monotonic()) * 1_000)) > 0:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + bounds.wait_ms / 1_000
+    while run is None and (left_ms := int((deadline - loop.time()) * 1_000)) > 0:
         if not await wait_for_any([(partition, next_offset)], left_ms, uncommitted=bounds.uncommitted):
             break
         # What came may all be delayed, and nothing to show yet.

@@ -58,7 +58,7 @@ class StreamCommits:
             expected.pop(holder, None)
             if not expected:
                 self._expected.pop(each.queue, None)
-        for name in {each.group for each in offsets}:
+        for name in dict.fromkeys(each.group for each in offsets):
             group = self._shards.get_led(name)
             if group is not None:
                 group.runtime.wake_all()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from time import perf_counter
+
+from goqueue.model.clock import stopwatch
 
 _STRETCH_S = 0.002
 
@@ -13,13 +14,13 @@ class TimeSlice:
 
     def __init__(self, at_most_s: float = _STRETCH_S) -> None:
         self._at_most_s = at_most_s
-        self._until = perf_counter() + at_most_s
+        self._until = stopwatch.now_s() + at_most_s
 
     @property
     def is_over(self) -> bool:
-        return perf_counter() > self._until
+        return stopwatch.now_s() > self._until
 
     async def rest(self) -> None:
         """The others first; then a new stretch begins."""
         await asyncio.sleep(0)
-        self._until = perf_counter() + self._at_most_s
+        self._until = stopwatch.now_s() + self._at_most_s

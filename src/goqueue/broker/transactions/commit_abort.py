@@ -125,7 +125,7 @@ class CommitAbort:
             _check_topics(transaction)
             touches = transaction.touched.values()
             await asyncio.gather(*[each.partition.durable(each.end) for each in touches])
-            for name in {each.group for each in transaction.acks}:
+            for name in dict.fromkeys(each.group for each in transaction.acks):
                 await self._groups.shards.of(name).journal.settled()
             # If a topic was deleted meanwhile, the transaction cannot be committed as a whole.
             _check_topics(transaction)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
@@ -12,6 +11,7 @@ from goqueue.broker.partitions.partition_producers import PartitionProducers
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.disk_guard import DiskGuard
 from goqueue.broker.runtime.file_freeze import FileFreeze
+from goqueue.model.clock import stopwatch
 from goqueue.model.config import StorageConfig
 from goqueue.model.logging import get_logger
 from goqueue.storage.log.compaction import abandon, compact, dirty_ratio
@@ -79,12 +79,12 @@ class Compaction:
             async with self._stillness.changing():
                 if not wanted():
                     return
-                began = time.perf_counter()
+                began = stopwatch.now_s()
                 try:
                     work = next(steps)
                 except StopIteration:
                     return
-                took_s = time.perf_counter() - began
+                took_s = stopwatch.now_s() - began
                 if work is not None:
                     await asyncio.to_thread(work)
             if work is None:
