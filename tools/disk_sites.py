@@ -32,7 +32,7 @@ _OF_THE_SYSTEM = re.compile(r"f(data)?sync")
 _WAIT = re.compile(r"reached|durable|settled|acknowledge|on_disk")
 _WHEN_AWAITED = "acknowledged"
 _WHERE_IS_WAITED = ("storage/", "broker/", "api/")
-_WITHOUT_A_DISK = "client/"
+_WITHOUT_A_DISK = ("client/", "simulation/")
 _PARSING = Lock()
 _HEAD = """\
 # Every place that brings something to the disk or waits for it: module, function, call, which one of its kind there,
