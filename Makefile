@@ -7,7 +7,7 @@ PEERS := $(VENV)/.peers
 DATA ?= ./goqueue-data
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test test-cli test-spark check format docs disk-sites site site-serve dashboards proto bench bench-growth bench-peers crash clean
+.PHONY: help demo run test test-cli test-spark check format docs disk-sites site site-serve dashboards proto bench bench-growth bench-peers crash simulate clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +95,10 @@ crash: $(READY) ## Every crash and fuzz test in its long form (minutes; KILLS=â€
 	@GOQUEUE_THOROUGH=1 GOQUEUE_KILLS=$(or $(KILLS),60) GOQUEUE_FUZZ=$(or $(FUZZ),2000) \
 		GOQUEUE_SPARK_KILLS=$(or $(SPARK_KILLS),8) \
 		$(BIN)/python -m pytest tests/crash tests/fuzz tests/spark/test_spark_kills.py -o timeout=3600
+
+simulate: $(READY) ## Simulated schedules of operations and faults (SCHEDULES=20000 SEED=1 LEDGER=file; REPLAY=seed shows one)
+	@$(BIN)/python tools/simulate.py --schedules $(or $(SCHEDULES),500) --seed $(or $(SEED),1) \
+		$(if $(LEDGER),--ledger $(LEDGER)) $(if $(REPLAY),--replay $(REPLAY))
 
 clean: ## Remove what was made here (not your data)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist site

@@ -1,0 +1,116 @@
+"""What goes wrong in a simulated world, and what operators do."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from goqueue.broker.broker import Broker
+from goqueue.model.clock import NANOS_PER_SECOND
+from goqueue.model.errors import NotLeader
+from goqueue.simulation.world import World
+
+_DOWN_S = (0.0, 0.1, 2.0)
+_ROOM_BYTES = 5_000
+_PATIENCE_S = 3.0
+
+
+async def kill(world: World, rng: Random) -> None:
+    if world.node.is_up:
+        await _until_it_dies(world, rng)
+        world.node.kill()
+        await _start_again(world, rng)
+
+
+async def cut_power(world: World, rng: Random) -> None:
+    if world.node.is_up:
+        await _until_it_dies(world, rng)
+        world.node.cut_power()
+        await _start_again(world, rng)
+
+
+async def _until_it_dies(world: World, rng: Random) -> None:
+    """Most of the time in the middle of an operation."""
+    calls = rng.choice((0, 1, 2, 5, 20))
+    if calls:
+        await world.node.until_it_dies(calls, _PATIENCE_S)
+
+
+async def restart(world: World, rng: Random) -> None:
+    if world.node.is_up:
+        await world.node.stop()
+        await _start_again(world, rng)
+
+
+async def _start_again(world: World, rng: Random) -> None:
+    world.promises.broker_is_gone()
+    await asyncio.sleep(rng.choice(_DOWN_S))
+    if rng.random() < 0.2:
+        await _die_in_the_middle_of_a_start(world, rng)
+    await world.node.start()
+
+
+async def _die_in_the_middle_of_a_start(world: World, rng: Random) -> None:
+    starting = asyncio.ensure_future(world.node.start())
+    await asyncio.sleep(rng.random() * 0.02)
+    if rng.random() < 0.5:
+        world.node.kill()
+    else:
+        world.node.cut_power()
+    await asyncio.wait([starting])
+    starting.exception()
+
+
+async def fail_sync(world: World, rng: Random) -> None:
+    """One fsync fails: what it concerns is not known to be on the disk, and only a start helps."""
+    disk = world.node.disk
+    fails_at = disk.syncs + rng.randint(1, 5)
+    disk.sync_fault = lambda site, count: count == fails_at
+    await asyncio.sleep(rng.choice((0.1, 1.0, 5.0)))
+    disk.sync_fault = lambda site, count: False
+    if disk is world.node.disk and disk.syncs >= fails_at:
+        await cut_power(world, rng)
+
+
+async def fill_disk(world: World, rng: Random) -> None:
+    world.node.disk.quota = world.node.disk.used_bytes() + rng.randrange(_ROOM_BYTES)
+    await asyncio.sleep(rng.choice((0.1, 1.0, 5.0)))
+    world.node.disk.quota = None
+
+
+async def slow_disk(world: World, rng: Random) -> None:
+    world.loop.slowness = rng.choice((5.0, 20.0))
+    await asyncio.sleep(rng.choice((0.5, 5.0)))
+    world.loop.slowness = 1.0
+
+
+async def release_shard(world: World, rng: Random) -> None:
+    """A shard of groups is let go, and led again, while the others serve."""
+    number, pause_s = rng.random(), rng.choice(_DOWN_S)
+
+    async def released(broker: Broker) -> None:
+        shards = broker.groups.shards.all
+        shard = shards[int(number * len(shards))]
+        if not shard.is_leading:
+            raise NotLeader("it is let go already")
+        await shard.let_go()
+        await asyncio.sleep(pause_s)
+        shard.load()
+        await broker.groups.lead(shard)
+
+    await world.ask("release a shard", released)
+
+
+async def save_state(world: World, rng: Random) -> None:
+    """Snapshots and recovery points are written."""
+
+    async def saved(broker: Broker) -> None:
+        for shard in broker.groups.shards.leading:
+            await shard.journal.snapshot()
+        await broker.checkpoints.save(list(broker.recoverables()))
+
+    await world.ask("save state", saved)
+
+
+async def move_clock(world: World, rng: Random) -> None:
+    world.node.clock.ahead_ns += rng.choice((-3_000, -50, 50, 3_000)) * (NANOS_PER_SECOND // 1_000)
