@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,47 @@ def test_what_is_no_whole_request_of_http_1_is_refused_and_the_connection_closed
 
 def test_http_1_0_knows_requests_without_a_host(host: Host) -> None:
     assert ask(host.port, b"GET /version HTTP/1.0\r\n\r\n").status == 200
+
+
+# Bodies in chunks, and what comes beside them
+
+CHUNKED = request("POST", PUBLISH, b"", "Transfer-Encoding: chunked") + b"%x\r\n%b\r\n" % (len(ONE), ONE)
+FAR_TOO_MUCH = 1 << 20
+"""More than what is read at once, which is not counted where a body ends."""
+
+
+@pytest.mark.parametrize("trailer", ["Host: evil", "Origin: http://evil", "Content-Encoding: br", "Expect: x", "X:"])
+def test_a_trailer_is_no_header_of_its_request_nor_of_the_next_one(host: Host, trailer: str) -> None:
+    with RawConnection(host.port) as connection:
+        connection.send(CHUNKED + f"0\r\n{trailer}\r\n\r\n".encode() + request("GET", "/version"))
+        assert [connection.answer().status for _ in range(2)] == [200, 200]
+    assert values(host) == ["v"]
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"0\r\n" + b"X0001: y\r\n" * (FAR_TOO_MUCH // 10) + b"\r\n",
+        b"0\r\nX: " + b"y" * FAR_TOO_MUCH + b"\r\n\r\n",
+        b"0;x=" + b"y" * FAR_TOO_MUCH + b"\r\n\r\n",
+        (b"1;" + b"x" * 1_000 + b"\r\n \r\n") * (FAR_TOO_MUCH // 1_000) + b"0\r\n\r\n",
+    ],
+    ids=["trailers", "one trailer", "one extension", "extensions"],
+)
+def test_what_comes_beside_the_body_is_bounded_as_headers_are(host: Host, rest: bytes) -> None:
+    with RawConnection(host.port) as connection:
+        with suppress(OSError):
+            connection.send(CHUNKED + rest)
+        answer = connection.answer()
+        assert (answer.status, answer.json["code"]) == (400, "invalid_request")
+        assert "65536 bytes" in answer.json["error"]
+        assert connection.closed_by_peer()
+    assert values(host) == []
+
+
+def test_a_body_in_many_small_chunks_is_taken(host: Host) -> None:
+    spaces = b"1;x=y\r\n \r\n" * 100_000
+    with RawConnection(host.port) as connection:
+        connection.send(CHUNKED + spaces + b"0\r\nX: y\r\n\r\n" + request("GET", "/version"))
+        assert [connection.answer().status for _ in range(2)] == [200, 200]
+    assert values(host) == ["v"]

@@ -16,6 +16,8 @@ from goqueue.model.config import HttpConfig
 from goqueue.model.errors import GoQueueError, InvalidRequest, Overloaded, RequestTimeout
 
 _VERSIONS = {"1.0", "1.1"}
+_CHUNK_LINE_BYTES = 20
+"""The most that the line of a chunk, and the end of the chunk, take without extensions."""
 
 
 class Connection(HttpToolsProtocol):
@@ -28,8 +30,9 @@ class Connection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._head_bytes = 0
         self._in_head = True
+        self._line_bytes = 0
+        """Of the head; behind it, of all that is no body: lines of chunks with their extensions, and trailers."""
         self._offered: bytes | None = None
         """The head of a request that offers another protocol, without the offer, until it is parsed once more."""
         self._answering: RequestResponseCycle | None = None
@@ -56,14 +59,14 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self.deadline is None:
-                self.deadline = self.loop.time() + self.limits.header_timeout_ms / 1_000
+        # What belongs to a body is taken off again as the parser finds it.
+        self._line_bytes += len(data)
+        if self.deadline is None:
+            self.deadline = self.loop.time() + self.limits.header_timeout_ms / 1_000
         self._unset_keepalive_if_required()
         self._feed(data)
-        if self._in_head and self._head_bytes > self.limits.max_header_bytes:
-            self._refuse_head()
+        if self._line_bytes > self.limits.max_header_bytes:
+            self._refuse_lines()
 
     def _feed(self, data: bytes | memoryview) -> None:
         """Not uvicorn's own: that one drops what follows an offer to change the protocol."""
@@ -88,6 +91,11 @@ class Connection(HttpToolsProtocol):
                 self.send_400_response("Invalid HTTP request received.")
                 return
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A trailer says nothing that the broker wants to know, and must not become a header of the request."""
+        if self._in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         size, hosts = len(self.url), 0
         for name, value in self.headers:
@@ -97,7 +105,7 @@ class Connection(HttpToolsProtocol):
         version = self.parser.get_http_version()
         if size > self.limits.max_header_bytes:
             # All of it came at once, before anything could be counted.
-            self._refuse_head()
+            self._refuse_lines()
         elif version not in _VERSIONS:
             self.refuse(InvalidRequest(f"the request is HTTP/{version}; HTTP/1.1 and HTTP/1.0 are spoken here"))
         elif hosts > 1 or (not hosts and version != "1.0"):
@@ -112,20 +120,25 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             # Raising makes the parser stop.
             raise InvalidRequest("the request was refused")
-        self._in_head = False
         self.deadline = self.loop.time() + self.limits.body_timeout_ms / 1_000
         super().on_headers_complete()
+        self._in_head = False
+        self._line_bytes = 0
         if self._is_spare:
             self.cycle.keep_alive = False
         if not self.pipeline:
             self._answering = self.cycle
+
+    def on_body(self, body: bytes) -> None:
+        self._line_bytes = max(0, self._line_bytes - len(body) - _CHUNK_LINE_BYTES)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         if self._offered is not None:
             return
         super().on_message_complete()
         self._in_head = True
-        self._head_bytes = 0
+        self._line_bytes = 0
         self.deadline = None
 
     # Answers
@@ -180,8 +193,9 @@ class Connection(HttpToolsProtocol):
             )
         )
 
-    def _refuse_head(self) -> None:
-        self.refuse(InvalidRequest(f"the request's headers have more than {self.limits.max_header_bytes} bytes"))
+    def _refuse_lines(self) -> None:
+        what = "headers" if self._in_head else "trailers and lines of chunks"
+        self.refuse(InvalidRequest(f"the request's {what} have more than {self.limits.max_header_bytes} bytes"))
 
     def refuse(self, error: GoQueueError) -> None:
         if self.transport.is_closing():
@@ -211,7 +225,7 @@ class Connection(HttpToolsProtocol):
         what = "headers" if self._in_head else "body"
         limit_ms = self.limits.header_timeout_ms if self._in_head else self.limits.body_timeout_ms
         answering = self._answering is not None and self._answering.response_started
-        if answering or (self._in_head and not self._head_bytes):
+        if answering or (self._in_head and not self._line_bytes):
             self.transport.close()
         else:
             self.refuse(RequestTimeout(f"the request's {what} did not arrive within {limit_ms} ms"))
