@@ -80,6 +80,15 @@ def test_a_chunked_body_that_grows_too_large_is_refused_where_it_does(begin: Beg
         refused(connection.answer(), 413, "body_too_large")
 
 
+def test_a_body_that_was_refused_and_never_ends_has_no_second_answer(begin: Begin) -> None:
+    host = begin(max_body_bytes=2_000, body_timeout_ms=300)
+    with RawConnection(host.port) as connection:
+        connection.send(b"POST /topics/t/messages HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        connection.send(b"fff\r\n" + b"x" * 2_001)
+        refused(connection.answer(), 413, "body_too_large")
+        assert connection.closed_by_peer()
+
+
 def test_a_chunked_body_within_bounds_is_taken(begin: Begin) -> None:
     host = begin(max_body_bytes=2_000)
     with RawConnection(host.port) as connection:

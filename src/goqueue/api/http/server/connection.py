@@ -200,6 +200,10 @@ class Connection(HttpToolsProtocol):
     def refuse(self, error: GoQueueError) -> None:
         if self.transport.is_closing():
             return
+        if self._is_answered():
+            self._let_go()
+            self.transport.close()
+            return
         if self._answering is None:
             # Else the request is counted by those who answer it.
             self.requests.other.count(error.http_status)
@@ -209,6 +213,13 @@ class Connection(HttpToolsProtocol):
         self.transport.write(b"".join([*head, b"content-length: %d\r\n\r\n" % len(body), body]))
         self._let_go()
         self.transport.close()
+
+    def _is_answered(self) -> bool:
+        """Whether what is sent now would be a second answer to a request, or be taken for a part of the first one."""
+        answering = self._answering
+        if answering is None:
+            return not self._in_head and self.cycle.response_complete
+        return answering.response_started
 
     def past_deadline(self, now: float) -> bool:
         return self.deadline is not None and now > self.deadline
@@ -224,8 +235,7 @@ class Connection(HttpToolsProtocol):
     def time_out(self) -> None:
         what = "headers" if self._in_head else "body"
         limit_ms = self.limits.header_timeout_ms if self._in_head else self.limits.body_timeout_ms
-        answering = self._answering is not None and self._answering.response_started
-        if answering or (self._in_head and not self._line_bytes):
+        if self._in_head and not self._line_bytes:
             self.transport.close()
         else:
             self.refuse(RequestTimeout(f"the request's {what} did not arrive within {limit_ms} ms"))
