@@ -147,3 +147,14 @@ def test_a_body_in_many_small_chunks_is_taken(host: Host) -> None:
         connection.send(CHUNKED + spaces + b"0\r\nX: y\r\n\r\n" + request("GET", "/version"))
         assert [connection.answer().status for _ in range(2)] == [200, 200]
     assert values(host) == ["v"]
+
+
+@pytest.mark.parametrize("codings", [["gzip, chunked"], ["gzip", "Chunked"]], ids="; ".join)
+def test_a_transfer_coding_other_than_chunked_is_refused(host: Host, codings: list[str]) -> None:
+    head = request("POST", PUBLISH, b"", *(f"Transfer-Encoding: {coding}" for coding in codings))
+    with RawConnection(host.port) as connection:
+        connection.send(head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(ONE), ONE))
+        answer = connection.answer()
+        assert (answer.status, answer.json["code"]) == (501, "unsupported_feature")
+        assert connection.closed_by_peer()
+    assert values(host) == []

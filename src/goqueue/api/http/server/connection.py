@@ -13,7 +13,7 @@ from goqueue.api.http.bodies.errors import error_body, error_headers
 from goqueue.api.http.server.connection_limits import ALWAYS_ANSWERED, ConnectionLimits
 from goqueue.broker.operations import Requests
 from goqueue.model.config import HttpConfig
-from goqueue.model.errors import GoQueueError, InvalidRequest, Overloaded, RequestTimeout
+from goqueue.model.errors import GoQueueError, InvalidRequest, Overloaded, RequestTimeout, UnsupportedFeature
 
 _VERSIONS = {"1.0", "1.1"}
 _CHUNK_LINE_BYTES = 20
@@ -97,11 +97,13 @@ class Connection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        size, hosts = len(self.url), 0
+        size, hosts, coding = len(self.url), 0, b"chunked"
         for name, value in self.headers:
             size += len(name) + len(value) + 4
             if name == b"host":
                 hosts += 1
+            elif name == b"transfer-encoding" and value.lower() != b"chunked":
+                coding = value
         version = self.parser.get_http_version()
         if size > self.limits.max_header_bytes:
             # All of it came at once, before anything could be counted.
@@ -110,6 +112,9 @@ class Connection(HttpToolsProtocol):
             self.refuse(InvalidRequest(f"the request is HTTP/{version}; HTTP/1.1 and HTTP/1.0 are spoken here"))
         elif hosts > 1 or (not hosts and version != "1.0"):
             self.refuse(InvalidRequest(f"the request has {hosts} Host headers; HTTP/{version} asks for one"))
+        elif coding != b"chunked":
+            shown = coding[:100].decode("ascii", "replace")
+            self.refuse(UnsupportedFeature(f"Transfer-Encoding {shown!r} is not taken; 'chunked' is"))
         elif self.parser.get_method() == b"CONNECT":
             self.refuse(InvalidRequest("the request is CONNECT; the broker is no proxy"))
         elif self._is_spare and self.url.partition(b"?")[0] not in ALWAYS_ANSWERED:
