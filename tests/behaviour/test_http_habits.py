@@ -168,6 +168,16 @@ def test_no_step_of_unpacking_makes_more_than_the_loop_has_time_for(coding: str)
     assert max(len(piece) for piece in pieces) <= 9 << 20
 
 
+@pytest.mark.parametrize("blocks", [0, 1, 6_553, 100_000])
+def test_gzip_that_unpacks_to_nothing_is_unpacked_in_steps_as_well(blocks: int) -> None:
+    packer = zlib.compressobj(wbits=31)
+    head, *rest = packer.flush(zlib.Z_FULL_FLUSH), packer.compress(b"x"), packer.flush()
+    body = head + b"\0\0\0\xff\xff" * blocks + b"".join(rest)
+    pieces = list(unpacked(body, "gzip"))
+    assert b"".join(pieces) == b"x"
+    assert len(pieces) >= len(body) / (64 << 10)
+
+
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])
 def test_what_is_not_packed_as_it_says_is_refused(host: Host, coding: str) -> None:
     whole, before = PACKERS[coding](body_of("v" * 100)), stored(host)

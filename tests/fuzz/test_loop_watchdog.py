@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
 import json
 import os
 import threading
@@ -192,6 +193,19 @@ def test_publishing_in_json(it: Watched, name: str) -> None:
 )
 def test_bodies_that_are_hardly_json(it: Watched, body: bytes) -> None:
     check(it, lambda: it.post("/topics/t/messages", body))
+
+
+EMPTY_BLOCKS = bytes.fromhex(
+    "04c081000000000090ff6b100007020000000040feaf41001c080000000000f9bf060170200000000000e4ff1a04c0810000000000"
+    "90ff6b100007020000000040feaf41001c080000000000f9bf060170200000000000e4ff1a"
+)
+"""Eight blocks of deflate of 90 bits: each has Huffman codes to make tables of, and nothing that is packed by them."""
+
+
+def test_a_packed_body_of_nothing_but_empty_blocks(it: Watched) -> None:
+    body = gzip.compress(b"")[:10] + EMPTY_BLOCKS * (MEGABYTES // len(EMPTY_BLOCKS))
+    headers = JSON | {"content-encoding": "gzip"}
+    check(it, lambda: it.http.post("/topics/t/messages", content=body, headers=headers))
 
 
 def test_publishing_to_very_many_partitions(it: Watched) -> None:

@@ -14,6 +14,8 @@ from goqueue.model.errors import InvalidRequest, UnsupportedMediaType
 CODINGS = "gzip, zstd"
 _GZIP = {"gzip", "x-gzip"}
 _PIECE_BYTES = 256 << 10
+_GZIP_STEP_BYTES = 32 << 10
+"""Blocks may be empty: what is made says nothing about the work, so what is taken at a time is bounded as well."""
 _ZSTD_STEP_BYTES = 256
 """Four bytes of zstd can stand for 128 KiB, so what one step makes is at most 8 MiB."""
 _ZSTD_WINDOW_BYTES = 8 << 20
@@ -43,7 +45,7 @@ def coding_of(value: bytes) -> str | None:
 def unpacked(body: bytes, coding: str) -> Iterator[bytes]:
     """The content of a body in pieces, each some milliseconds' work at most; raises if the body is not of its coding.
 
-    It has no bound: the caller counts, and stops where it is too much.
+    It has no bound: the caller counts, and stops where it is too much. Pieces may be empty.
     """
     try:
         yield from _gunzipped(body) if coding == "gzip" else _unpacked_zstd(body)
@@ -53,14 +55,17 @@ def unpacked(body: bytes, coding: str) -> Iterator[bytes]:
 
 def _gunzipped(body: bytes) -> Iterator[bytes]:
     stream = zlib.decompressobj(_GZIP_HEAD)
-    rest = body
+    rest, taken = b"", 0
     while not stream.eof:
+        if not rest:
+            rest = body[taken : taken + _GZIP_STEP_BYTES]
+            taken += len(rest)
         piece = stream.decompress(rest, _PIECE_BYTES)
-        rest = stream.unconsumed_tail
-        if not piece and not rest and not stream.eof:
+        if not piece and not rest:
             raise _cut_short("gzip")
+        rest = stream.unconsumed_tail
         yield piece
-    _check_end(stream.unused_data, "gzip")
+    _check_end(stream.unused_data or body[taken : taken + 1], "gzip")
 
 
 def _unpacked_zstd(body: bytes) -> Iterator[bytes]:
