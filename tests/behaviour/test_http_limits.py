@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -34,6 +35,10 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
     yield start
     for host in started:
         host.stop()
+
+
+async def _now(function: Callable[[], None]) -> None:
+    function()
 
 
 def refused(answer: Answer, status: int, code: str) -> None:
@@ -316,6 +321,23 @@ def test_who_does_not_read_an_answer_has_no_other_one_made(large: Host) -> None:
         assert not large.server.server_state.tasks
         assert len(connection.answer().json["messages"]) == 1
         assert len(connection.answer().json["messages"]) == 1
+
+
+def test_a_backup_that_ends_early_is_cut_off_and_neither_a_success_nor_a_defect(
+    large: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RawConnection(large.port) as connection:
+        connection.send(request("GET", "/admin/backup"))
+        assert connection.answer().status == 200
+        large.thread.run(_now(large.broker.stop_accepting))
+        assert not connection.drain().endswith(b"0\r\n\r\n")
+    until(lambda: not large.server.server_state.tasks)
+    (line,) = [each.getMessage() for each in caplog.records if "cut short" in each.getMessage()]
+    assert "method='GET' path='/admin/backup'" in line
+    assert "the broker is stopping" in line
+    assert [each.getMessage() for each in caplog.records if each.levelname == "ERROR" or each.exc_info] == []
+    figures = ask(large.port, request("GET", "/metrics")).body.decode()
+    assert re.findall(r'goqueue_requests_total.*/admin/backup",code="(\d+)"} (\d+)', figures) == [("503", "1")]
 
 
 @pytest.mark.parametrize("header", ["Connection: close", "Connection: keep-alive"])

@@ -17,10 +17,12 @@ from goqueue.api.http.routing.declaration import Controller, delete, get, post, 
 from goqueue.api.http.routing.openapi import operation_id
 from goqueue.api.http.routing.router import Router
 from goqueue.api.http.server.admission import Admission
+from goqueue.api.http.server.connection_limits import ABORT
 from goqueue.api.http.server.request import Request
 from goqueue.broker.operations import Caller, Requests
 from goqueue.model.config import HttpConfig
-from goqueue.model.errors import UnsupportedMediaType
+from goqueue.model.errors import InternalError, UnsupportedMediaType
+from goqueue.observe.exposition import Figures
 
 
 class Body(Struct, forbid_unknown_fields=True):
@@ -79,6 +81,15 @@ class Things(Controller):
             await asyncio.Event().wait()
         finally:
             self.ended += 1
+
+    @get("/broken", summary="In pieces, with a defect", has_effects=True)
+    async def broken(self) -> Answer:
+        """After the first one."""
+        return Answer(self._broken(), 200, "text/plain")
+
+    async def _broken(self) -> AsyncIterator[bytes]:
+        yield b"piece"
+        raise ValueError("a defect")
 
     @get("/kept/{name}", "/kept/again/{name}", summary="With slashes", keeps_slashes=True)
     async def kept(self, name: str) -> str:
@@ -242,6 +253,43 @@ def test_a_client_that_leaves_an_answer_in_pieces_ends_it_and_is_no_failure() ->
     asyncio.run(leave())
     assert [each.get("body") for each in sent] == [None, b"piece"]
     assert (things.ended, app.load.active) == (1, 0)
+
+
+@pytest.mark.parametrize("can_abort", [True, False])
+def test_a_defect_in_the_middle_of_an_answer_is_logged_and_counted_and_ends_the_connection(
+    can_abort: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    requests = Requests("http")
+    app = Admission(HttpConfig(), Router(routes_of([Things()]), requests), requests)
+    sent: list[dict[str, Any]] = []
+
+    async def fail() -> None:
+        aborted = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            await aborted.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http", "method": "GET", "path": "/broken", "raw_path": b"/broken", "client": None,
+            "query_string": b"", "headers": [], "state": {ABORT: aborted.set} if can_abort else {},
+        }  # fmt: skip
+        await app(scope, receive, send)
+
+    if can_abort:
+        asyncio.run(fail())
+    else:
+        # A server that gives no way to abort takes an error for one.
+        with pytest.raises(InternalError):
+            asyncio.run(fail())
+    assert [each.get("body") for each in sent] == [None, b"piece"]
+    assert [str(each.exc_info[1]) for each in caplog.records if each.exc_info] == ["a defect"]
+    figures = Figures()
+    requests.add_to(figures)
+    assert [line for line in figures.lines("goqueue_requests_total") if "/broken" in line and '"500"' in line]
 
 
 def test_operation_ids_are_made_of_the_path_and_the_method() -> None:

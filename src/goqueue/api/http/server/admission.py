@@ -8,7 +8,7 @@ from typing import Any
 
 from goqueue.api.http.bodies.errors import error_answer
 from goqueue.api.http.caller import UNKNOWN, caller_at
-from goqueue.api.http.server.connection_limits import ConnectionLimits
+from goqueue.api.http.server.connection_limits import ABORT, ConnectionLimits
 from goqueue.api.http.server.origin import Origins
 from goqueue.api.http.server.request import HEALTH, Load, Receive, Request, Send, overloaded, too_large
 from goqueue.broker.operations import Requests
@@ -49,6 +49,7 @@ class Admission:
             headers,
             UNKNOWN if client is None else caller_at(*client),
             self._requests.other,
+            scope.get("state", {}).get(ABORT),
         )
         refusal = self._origins.refusal(method, path, headers) or self._too_much(path, headers.get(b"content-length"))
         if refusal is not None:

@@ -10,7 +10,7 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from goqueue.api.http.bodies.errors import error_body, error_headers
-from goqueue.api.http.server.connection_limits import ALWAYS_ANSWERED, ConnectionLimits
+from goqueue.api.http.server.connection_limits import ABORT, ALWAYS_ANSWERED, ConnectionLimits
 from goqueue.broker.operations import Requests
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import GoQueueError, InvalidRequest, Overloaded, RequestTimeout, UnsupportedFeature
@@ -47,6 +47,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.app_state = {ABORT: transport.abort}
         self.deadline = self.loop.time() + self.limits.header_timeout_ms / 1_000
         if len(self.connections) - len(self.crowd.spare) > self.limits.max_connections:
             self._is_spare = True

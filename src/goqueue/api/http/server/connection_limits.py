@@ -9,6 +9,8 @@ from goqueue.model.config import HttpConfig
 _HEALTH = (b"/health", b"/healthz", b"/livez", b"/readyz")
 ALWAYS_ANSWERED = {*_HEALTH, *(b"/v1" + path for path in _HEALTH)}
 """A broker that has much to do is not one that is to be restarted."""
+ABORT = "abort"
+"""What a connection's state calls the function that cuts it off, for an answer that cannot be finished."""
 _SPARE = 64
 """How many connections there may be beyond ``max_connections``, for those who ask how the broker is."""
 _SHORT_PATIENCE_MS = 2_000

@@ -10,12 +10,15 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from goqueue.api.http.bodies.answer import Answer
-from goqueue.api.http.bodies.errors import RawHeaders, error_answer
+from goqueue.api.http.bodies.errors import RawHeaders, error_answer, known_error
 from goqueue.api.http.server.connection_limits import ALWAYS_ANSWERED, ConnectionLimits
 from goqueue.api.http.server.content_coding import coding_of, is_worth_packing, packed, takes_gzip, unpacked
 from goqueue.broker.operations import Caller, Endpoint
 from goqueue.model.config import HttpConfig
 from goqueue.model.errors import BodyTooLarge, InvalidRequest, Overloaded
+from goqueue.model.logging import get_logger
+
+log = get_logger(__name__)
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
@@ -54,6 +57,8 @@ class Request(Struct):
     caller: Caller
     endpoint: Endpoint
     """Where the request is counted."""
+    abort: Callable[[], None] | None = None
+    """Cuts the connection off; the server sets it, if it can."""
     status: int = NO_ANSWER
     is_repeatable: bool = False
     """The answer may still be withheld: making it has changed nothing."""
@@ -176,10 +181,10 @@ class Request(Struct):
             await self.emit({"type": "http.response.start", "status": answer.status, "headers": headers})
             try:
                 await self._unless_left(self._stream(content))
-            except InvalidRequest:
+            except Exception as error:
                 # A client may leave at any time: that is no failure of the broker.
                 if not self._is_left:
-                    raise
+                    await self._cut_short(error)
             return
         if self._takes_gzip(answer):
             headers.append((b"vary", b"accept-encoding"))
@@ -201,6 +206,18 @@ class Request(Struct):
         async for piece in pieces:
             await self.emit({"type": "http.response.body", "body": piece, "more_body": True})
         await self.emit({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _cut_short(self, error: Exception) -> None:
+        """End an answer of which a part was sent: there is no last piece, so the client knows that it is not whole."""
+        failure = known_error(error, self.method, self.path, self.raw_headers)
+        log.warning("an answer was cut short", reason=str(failure), method=self.method, path=self.path)
+        self.status = failure.http_status
+        if self.abort is None:
+            raise failure
+        self.abort()
+        # The server takes an answer without an end for a defect unless it has seen the connection go.
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
 
 
 def overloaded(setting: str, limit: int) -> Overloaded:
