@@ -85,6 +85,16 @@ def test_a_chunked_body_that_grows_too_large_is_refused_where_it_does(begin: Beg
         refused(connection.answer(), 413, "body_too_large")
 
 
+def test_a_body_that_grows_too_large_while_its_request_waits_is_refused(begin: Begin) -> None:
+    host = begin(max_body_bytes=2_000)
+    with RawConnection(host.port) as connection:
+        connection.send(request("GET", LONG_WAIT, b"", "Transfer-Encoding: chunked") + b"7d0\r\n" + b"x" * 2_000)
+        until(lambda: host.waiting_readers("t", 0) == 1)
+        connection.send(b"\r\n1\r\nx\r\n")
+        refused(connection.answer(), 413, "body_too_large")
+    until(lambda: host.waiting_readers("t", 0) == 0)
+
+
 def test_a_body_that_was_refused_and_never_ends_has_no_second_answer(begin: Begin) -> None:
     host = begin(max_body_bytes=2_000, body_timeout_ms=300)
     with RawConnection(host.port) as connection:

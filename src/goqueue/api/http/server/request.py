@@ -100,10 +100,14 @@ class Request(Struct):
                 raise self._too_large_for_path()
         return content
 
+    def _check_size(self) -> None:
+        most = self.load.config.max_body_bytes
+        if self._received > most:
+            raise too_large(self._received, most)
+
     def _count(self, total: int) -> None:
         config = self.load.config
-        if self._received > config.max_body_bytes:
-            raise too_large(self._received, config.max_body_bytes)
+        self._check_size()
         more = total - self.counted
         if more > 0:
             if self.load.body_bytes + more > config.max_request_memory_bytes:
@@ -151,6 +155,7 @@ class Request(Struct):
         try:
             await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
+                leaving.result()
                 raise InvalidRequest("the client left before the answer")
             return working.result()
         finally:
@@ -159,8 +164,10 @@ class Request(Struct):
             await asyncio.gather(working, leaving, return_exceptions=True)
 
     async def _left(self) -> None:
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
+        """Returns when the client has gone. A body that comes meanwhile is not kept, and bounded all the same."""
+        while (message := await self.receive())["type"] != "http.disconnect":
+            self._received += len(message["body"])
+            self._check_size()
         self._is_left = True
 
     # The answer
