@@ -12,6 +12,7 @@ import pytest
 
 import goqueue
 from behaviour.host import Host, config_for
+from behaviour.raw import ask, request
 
 V1 = "application/vnd.schemaregistry.v1+json"
 PLAIN = "application/vnd.schemaregistry+json"
@@ -157,6 +158,24 @@ def test_every_path_is_there_again_under_schemas_and_v1(client: httpx.Client, na
     assert "." in ask("GET", "/contexts")
     assert ask("DELETE", f"/subjects/{name}/versions/1") == 1
     assert ask("DELETE", f"/subjects/{name}/versions/1?permanent=true") == 1
+
+
+@pytest.mark.parametrize(
+    ("prefix", "kind"),
+    [
+        ("/schemas", "JSON"), ("//schemas/", "JSON"), ("/v1//schemas", "JSON"), ("/contexts/.q/schemas", "JSON"),
+        ("/v1/contexts/.q/schemas", "JSON"), ("", "AVRO"), ("/v1/", "AVRO"), ("/contexts/.q", "AVRO"),
+    ],
+)  # fmt: skip
+def test_a_schema_without_a_type_is_of_that_of_its_route_however_the_path_is_spelt(
+    host: Host, name: str, prefix: str, kind: str
+) -> None:
+    # A client library would normalize the path.
+    path = f"{prefix}/subjects/{name}/versions"
+    made = ask(
+        host.port, request("POST", path, json.dumps({"schema": '"string"' if kind == "AVRO" else "{}"}).encode())
+    )
+    assert (made.status, made.json.get("schemaType", "AVRO")) == (200, kind)
 
 
 def test_schemas_are_found_by_id_and_guid(client: httpx.Client, subject: str) -> None:

@@ -71,7 +71,7 @@ def draft_of(request: Request, body: RegisterSchemaRequest) -> SchemaDraft:
 
 def _usual_kind(request: Request) -> str | None:
     """Under ``/schemas`` come clients of the earlier server, which knew JSON Schema alone; registries mean Avro."""
-    return "JSON" if request.path.removeprefix("/v1").startswith(_OWN_ROOT) else None
+    return "JSON" if request.route.startswith(_OWN_ROOT) else None
 
 
 def version_number(text: str) -> int | None:

@@ -137,6 +137,7 @@ class Router:
             answer.headers["Allow"] = place.allowed
             return answer
         request.endpoint = self._endpoints.get(route) or self._counted(route)
+        request.route = route.path
         return route
 
     def _counted(self, route: Route) -> Endpoint:

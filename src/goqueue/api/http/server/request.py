@@ -59,6 +59,8 @@ class Request(Struct):
     """Where the request is counted."""
     abort: Callable[[], None] | None = None
     """Cuts the connection off; the server sets it, if it can."""
+    route: str = ""
+    """The path of the route that serves it, as declared."""
     status: int = NO_ANSWER
     is_repeatable: bool = False
     """The answer may still be withheld: making it has changed nothing."""
