@@ -537,3 +537,27 @@ def test_metadata_and_rules_are_told_as_they_were_sent(client: httpx.Client, nam
         found = client.get(path).json()
         assert {key: found[key] for key in extra} == extra
     assert client.get(f"/subjects/{name}/metadata?key=a&value=1").json()["version"] == 1
+
+
+@pytest.mark.parametrize("field", ["metadata", "ruleSet"])
+def test_metadata_and_rules_have_a_largest_size_and_are_objects(client: httpx.Client, name: str, field: str) -> None:
+    def sent(value: Any) -> httpx.Response:
+        return client.post(f"/subjects/{name}/versions", json={"schema": SCHEMA, field: value})
+
+    room = (256 << 10) - len('{"a":""}')
+    assert sent({"a": "x" * room}).status_code == 200
+    assert refused(sent({"a": "x" * (room + 1)}))[:2] == (422, 42201)
+    assert refused(sent([]))[:2] == (400, 400)
+    assert sent([]).json()["error"].startswith(f"{field}: Expected `object | null`, got")
+    assert sent(None).status_code == 200
+
+
+def test_a_configuration_has_a_largest_size_and_its_objects_are_objects(client: httpx.Client, name: str) -> None:
+    kept = {"defaultMetadata": {"properties": {"a": "1"}}, "overrideRuleSet": {"domainRules": []}}
+    assert client.put(f"/config/{name}", json=kept).json() == kept
+    large = {"a": "x" * 200_000}
+    answer = client.put(f"/config/{name}", json={"defaultMetadata": large, "overrideMetadata": large})
+    assert refused(answer)[:2] == (400, 400)
+    assert refused(client.put(f"/config/{name}", json={"defaultRuleSet": 1}))[:2] == (400, 400)
+    assert client.get(f"/config/{name}").json().items() >= kept.items()
+    assert "defaultMetadata" not in client.put(f"/config/{name}", json={"defaultMetadata": None}).json()

@@ -417,6 +417,20 @@ SCHEMAS: dict[str, tuple[str, Callable[[], list[str]]]] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "field", "size"),
+    [
+        ("POST", "/subjects/kept/versions", "metadata", 8 << 20),
+        ("POST", "/subjects/kept", "ruleSet", 8 << 20),
+        ("POST", "/compatibility/subjects/kept/versions", "references", 8 << 20),
+        ("PUT", "/config/kept", "defaultMetadata", 1 << 20),
+    ],
+)
+def test_what_is_kept_beside_a_schema(it: Watched, method: str, path: str, field: str, size: int) -> None:
+    body = b'{"schema":"{}","%b":{"a":[%b[]]}}' % (field.encode(), b"[]," * (size // 3 - 20))
+    check(it, lambda: it.http.request(method, path, content=body, headers=JSON))
+
+
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_registering_schemas(it: Watched, name: str) -> None:
     kind, texts = SCHEMAS[name]

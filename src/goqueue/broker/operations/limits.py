@@ -10,7 +10,7 @@ from goqueue.broker.groups.membership import MAX_TOPICS as MAX_TOPICS_OF_MEMBER
 from goqueue.broker.partitions.partition import LATEST_DUE_NS
 from goqueue.broker.partitions.read import UNBOUNDED
 from goqueue.broker.queues.peek import MAX_LIMIT as MAX_PEEKED
-from goqueue.broker.registry.schema_draft import MAX_REFERENCES
+from goqueue.broker.registry.schema_draft import MAX_EXTRA_BYTES, MAX_REFERENCES
 from goqueue.broker.tracing.trace_search import MAX_LIMIT as MAX_TRACES
 from goqueue.broker.tracing.trace_search import MAX_SLOWER_MS
 from goqueue.broker.transactions.commit_keys import MAX_AT_ONCE as MAX_COMMITTED_TOGETHER
@@ -29,6 +29,7 @@ __all__ = [
     "MAX_COMMITTED_TOGETHER",
     "MAX_COMMIT_KEY_LENGTH",
     "MAX_DELAYED_PAGE",
+    "MAX_EXTRA_BYTES",
     "MAX_NAMED_LETTERS",
     "MAX_NAMED_PARTITIONS",
     "MAX_PEEKED",

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from goqueue.broker.operations import Reference, SchemaRecord
-from goqueue.broker.operations.limits import MAX_SCHEMA_BYTES
+from goqueue.broker.operations.limits import MAX_EXTRA_BYTES, MAX_SCHEMA_BYTES
+from goqueue.model.errors import InvalidRequest, InvalidSchema
 
 REGISTRY_JSON = "application/vnd.schemaregistry.v1+json"
 _MOST = 2**31 - 1
+_OBJECT: msgspec.json.Decoder[dict[str, Any] | None] = msgspec.json.Decoder(dict[str, Any] | None)
 SchemaField = Annotated[str, Meta(description="The schema's text.")]
 SchemaTypeField = Annotated[str, Meta(description="JSON or PROTOBUF; left out for Avro, as registries do.")]
 MetadataField = Annotated[dict[str, Any], Meta(description="What was registered beside the schema, as it was given.")]
@@ -22,7 +25,9 @@ VersionField = Annotated[int, Meta(description="The version's number in the subj
 IdField = Annotated[int, Meta(description="The schema's id, the same wherever it is registered.")]
 KeptText = Annotated[str | UnsetType | None, Meta(description="Kept for the clients that send it.")]
 KeptFlag = Annotated[bool | UnsetType | None, Meta(description="Kept for the clients that send it.")]
-KeptObject = Annotated[dict[str, Any] | UnsetType | None, Meta(description="Kept for the clients that send it.")]
+SentObject = Annotated[Raw | UnsetType, Meta(extra_json_schema={"anyOf": [{"type": "object"}, {"type": "null"}]})]
+"""An object or ``null``, not decoded yet: small values by the million would take a second."""
+KeptObject = Annotated[SentObject, Meta(description="Kept for the clients that send it.")]
 
 
 class ReferenceBody(Struct):
@@ -46,10 +51,10 @@ class RegisterSchemaRequest(Struct, kw_only=True):
     references: (
         Annotated[list[ReferenceBody], Meta(max_length=1_000, description="Other schemas that this one uses.")] | None
     ) = None
-    metadata: Annotated[dict[str, Any] | None, Meta(description="Kept and told with it; at most 256 KiB.")] = None
+    metadata: Annotated[SentObject, Meta(description="Kept and told with it; at most 256 KiB.")] = UNSET
     ruleSet: Annotated[
-        dict[str, Any] | None, Meta(description="Rules for serializers, kept and told with it; at most 256 KiB.")
-    ] = None
+        SentObject, Meta(description="Rules for serializers, kept and told with it; at most 256 KiB.")
+    ] = UNSET
     id: Annotated[int, Meta(ge=-1, le=_MOST, description="The id that it is to have, in mode IMPORT.")] | None = None
     version: (
         Annotated[int, Meta(ge=-1, le=_MOST, description="The version that it is to be, in mode IMPORT.")] | None
@@ -149,3 +154,15 @@ def described(record: SchemaRecord) -> dict[str, Any]:
 
 def references_of(request: RegisterSchemaRequest) -> list[Reference]:
     return [Reference(each.name, each.subject, max(0, each.version)) for each in request.references or ()]
+
+
+def object_of(name: str, sent: Raw | UnsetType) -> dict[str, Any] | None:
+    """What is kept beside a schema, decoded if it is not too large."""
+    if sent is UNSET:
+        return None
+    if len(sent) > MAX_EXTRA_BYTES:
+        raise InvalidSchema(f"{name} has more than {MAX_EXTRA_BYTES} bytes")
+    try:
+        return _OBJECT.decode(sent)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"{name}: {error}") from None

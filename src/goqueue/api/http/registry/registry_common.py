@@ -12,6 +12,7 @@ from goqueue.api.http.bodies.registry_schemas import (
     RegisterSchemaRequest,
     SchemaVersion,
     described,
+    object_of,
     references_of,
 )
 from goqueue.api.http.registry.convention import RegistryConvention
@@ -62,8 +63,8 @@ def draft_of(request: Request, body: RegisterSchemaRequest) -> SchemaDraft:
         body.schema,
         body.schemaType or _usual_kind(request),
         references_of(body),
-        body.metadata or None,
-        body.ruleSet or None,
+        object_of("metadata", body.metadata) or None,
+        object_of("ruleSet", body.ruleSet) or None,
         SchemaId(max(0, body.id or 0)),
         body.version if body.version is not None and body.version > 0 else None,
     )

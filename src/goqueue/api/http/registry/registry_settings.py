@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from goqueue.api.http.bodies.registry_parameters import Force, OrGlobal, SubjectPath
-from goqueue.api.http.bodies.registry_schemas import ConfigBody, ModeBody
+from goqueue.api.http.bodies.registry_schemas import ConfigBody, ModeBody, object_of
 from goqueue.api.http.registry.registry_common import RegistryController, both
 from goqueue.api.http.routing.declaration import delete, get, put
 from goqueue.broker.operations import WHOLE_REGISTRY, Caller, quoted
-from goqueue.model.errors import ModeNotConfigured, SubjectNotConfigured
+from goqueue.broker.operations.limits import MAX_EXTRA_BYTES
+from goqueue.model.errors import InvalidRequest, ModeNotConfigured, SubjectNotConfigured
 
 
 class RegistryConfigRoutes(RegistryController):
@@ -68,6 +69,10 @@ class RegistryConfigRoutes(RegistryController):
         given: dict[str, Any] = {
             name: value for name, value in msgspec.structs.asdict(data).items() if value is not UNSET
         }
+        sent = {name: value for name, value in given.items() if isinstance(value, Raw)}
+        if sum(map(len, sent.values())) > MAX_EXTRA_BYTES:
+            raise InvalidRequest(f"the configuration has more than {MAX_EXTRA_BYTES} bytes")
+        given |= {name: object_of(name, value) for name, value in sent.items()}
         level = given.pop("compatibility", None)
         if level is not None:
             given["compatibilityLevel"] = level
