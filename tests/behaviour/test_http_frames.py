@@ -102,6 +102,7 @@ def test_a_batch_that_was_read_can_be_published_again(client: httpx.Client, topi
 def test_nothing_to_read_is_204_and_says_where_to_go_on(client: httpx.Client, topic: str) -> None:
     answer = read(client, topic)
     assert (answer.status_code, answer.content) == (204, b"")
+    assert "content-type" not in answer.headers
     assert answer.headers["goqueue-next-offset"] == "0"
     publish(client, topic, wire_batch([b"a"]))
     assert read(client, topic, offset=1).status_code == 204

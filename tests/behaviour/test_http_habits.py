@@ -263,6 +263,7 @@ def test_any_body_that_is_packed_is_unpacked_as_it_was(host: Host, seed: int) ->
 def test_a_browser_is_led_to_the_page_and_a_program_told_where_to_go(host: Host) -> None:
     browser = ask(host.port, request("GET", "/", b"", "Accept: text/html,application/xhtml+xml,*/*;q=0.8"))
     assert (browser.status, browser.headers["location"]) == (303, "/docs")
+    assert "content-type" not in browser.headers
     program = ask(host.port, request("GET", "/", b"", "Accept: */*"))
     assert program.status == 200
     assert program.json["name"] == "goqueue"

@@ -244,7 +244,7 @@ class MessageRoutes(BrokerRoutes):
             "GoQueue-Last-Stable-Offset": str(read.stable_end),
         }
         if read.run is None:
-            return Answer(b"", 204, headers=headers)
+            return Answer(b"", 204, "", headers)
         return Answer(read.run.to_wire(), 200, FRAMES, headers)
 
 

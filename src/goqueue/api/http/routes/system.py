@@ -56,7 +56,7 @@ class SystemRoutes(Controller):
     async def root(self, request: Request) -> Answer:
         """A browser is led to the page; clients of registries see that there is one by any answer."""
         if "text/html" in request.header(b"accept"):
-            return Answer(b"", 303, headers={"Location": "/docs"})
+            return Answer(b"", 303, "", {"Location": "/docs"})
         return json_answer(RootResponse("goqueue", __version__, "/docs", "/openapi.json", "/readyz"))
 
     @get("/health", summary="How the broker is")
