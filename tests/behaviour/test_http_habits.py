@@ -143,6 +143,12 @@ def test_other_codings_are_refused_and_the_right_ones_named(host: Host, coding: 
     assert stored(host) == before
 
 
+def test_a_type_that_is_refused_is_no_word_about_the_coding(host: Host) -> None:
+    answer = send_packed(host, gzip.compress(b"x"), "gzip", READ, kind="text/plain")
+    assert (answer.status, answer.json["code"]) == (415, "unsupported_media_type")
+    assert "accept-encoding" not in answer.headers
+
+
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])
 @pytest.mark.parametrize("size", [MAX_BODY + 1, 200 * MAX_BODY])
 def test_a_small_body_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(

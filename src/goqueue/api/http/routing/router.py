@@ -14,7 +14,7 @@ from goqueue.api.http.bodies.errors import error_answer, known_error
 from goqueue.api.http.routing.convention import Convention
 from goqueue.api.http.routing.declaration import Route
 from goqueue.api.http.routing.paths import decoded_parts, routed, unversioned
-from goqueue.api.http.server.content_coding import CODINGS
+from goqueue.api.http.server.content_coding import CODINGS, is_taken
 from goqueue.api.http.server.request import Request
 from goqueue.broker.operations import Endpoint, Requests
 from goqueue.model.errors import GoQueueError, InvalidRequest, MethodNotAllowed, NotFound, UnsupportedMediaType
@@ -80,7 +80,9 @@ class Router:
             answer = await self._answer(request)
         except Exception as error:
             answer = error_answer(_failure(error, request))
-        if answer.status == UnsupportedMediaType.http_status and b"content-encoding" in request.headers:
+        if answer.status == UnsupportedMediaType.http_status and not is_taken(
+            request.headers.get(b"content-encoding", b"")
+        ):
             answer.headers["Accept-Encoding"] = CODINGS
         await request.send(answer)
 

@@ -12,7 +12,7 @@ import zstandard
 from goqueue.model.errors import InvalidRequest, UnsupportedMediaType
 
 CODINGS = "gzip, zstd"
-_GZIP = {"gzip", "x-gzip"}
+_TAKEN = {b"": None, b"identity": None, b"gzip": "gzip", b"x-gzip": "gzip", b"zstd": "zstd"}
 _PIECE_BYTES = 256 << 10
 _GZIP_STEP_BYTES = 32 << 10
 """Blocks may be empty: what is made says nothing about the work, so what is taken at a time is bounded as well."""
@@ -30,16 +30,16 @@ _AT_ONCE_BYTES = 32 << 10
 
 def coding_of(value: bytes) -> str | None:
     """What a body is packed with, by its ``Content-Encoding``; ``None`` for not at all."""
-    name = value.decode("latin-1").strip().lower()
-    if name in {"", "identity"}:
-        return None
-    if name in _GZIP:
-        return "gzip"
-    if name == "zstd":
-        return name
-    raise UnsupportedMediaType(
-        f"Content-Encoding {name[:100]!r} is not taken; pack the body with gzip or zstd, once, or send it as it is"
-    )
+    if not is_taken(value):
+        name = value[:100].decode("latin-1").strip().lower()
+        raise UnsupportedMediaType(
+            f"Content-Encoding {name!r} is not taken; pack the body with gzip or zstd, once, or send it as it is"
+        )
+    return _TAKEN[value.strip().lower()]
+
+
+def is_taken(value: bytes) -> bool:
+    return value.strip().lower() in _TAKEN
 
 
 def unpacked(body: bytes, coding: str) -> Iterator[bytes]:
