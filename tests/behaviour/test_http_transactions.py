@@ -381,7 +381,8 @@ def test_an_operator_sees_a_transaction_and_aborts_it(client: httpx.Client, cloc
     assert (ended["state"], ended["reason"]) == ("completed_abort", "an operator asked for it: it is in the way")
     told = refused(producer.ask("commit", transaction_id=transaction), 409, "transaction_aborted")
     assert "it is in the way" in told
-    refused(client.post("/transactions/9-9-nobody/abort"), 404, "transaction_not_found")
+    for name in ("9-9-nobody", "begin", "stats"):
+        refused(client.post(f"/transactions/{name}/abort"), 404, "transaction_not_found")
     refused(client.get("/transactions/9-9-nobody"), 404, "transaction_not_found")
 
 

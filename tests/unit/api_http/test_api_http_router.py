@@ -55,6 +55,11 @@ class Things(Controller):
         """What is spelt out is found before what is a parameter."""
         return [number, needed]
 
+    @get("/things/{name}/other/{more}", summary="Two names")
+    async def other(self, name: str, more: str) -> list[str]:
+        """Of which the first one may be spelt out in another path."""
+        return [name, more]
+
     @post("/things/{name}/parts/{number}", summary="Change it", status=201)
     async def change(self, name: str, number: int, data: Body) -> Body:
         """With a body."""
@@ -159,6 +164,12 @@ def test_a_query_that_is_wrong_is_refused_and_the_parameter_named(app: Admission
     status, content, _ = ask(app, "GET", f"/things/a/parts/1?{query}")
     assert (status, content["code"]) == (400, "invalid_request")
     assert content["error"].startswith(said)
+
+
+def test_a_name_that_is_also_spelt_out_elsewhere_is_a_name_where_the_path_goes_on_otherwise(app: Admission) -> None:
+    assert ask(app, "GET", "/things/fixed/other/x")[1] == ["fixed", "x"]
+    assert ask(app, "GET", "/things/fixed/parts")[0] == 404
+    assert ask(app, "POST", "/things/fixed/parts/1", b'{"number": 2}')[0] == 405
 
 
 def test_what_is_spelt_out_goes_before_a_parameter_and_a_required_one_is_asked_for(app: Admission) -> None:

@@ -46,6 +46,24 @@ class _Place:
             methods.add("HEAD")
         return ", ".join(sorted(methods))
 
+    def end_of(self, parts: list[str], at: int, values: list[str]) -> _Place | None:
+        """Where a path ends that is here with its part ``at``; ``values`` gets the texts of its parameters.
+
+        What is spelt out goes before a parameter, if the path ends at a route that way.
+        """
+        if at == len(parts):
+            return self if self.routes else None
+        named = self.named.get(parts[at])
+        if named is not None and (end := named.end_of(parts, at + 1, values)) is not None:
+            return end
+        if self.any is None:
+            return None
+        values.append(parts[at])
+        end = self.any.end_of(parts, at + 1, values)
+        if end is None:
+            values.pop()
+        return end
+
 
 class Router:
     """Serves the routes, each at its path and again under ``/v1``."""
@@ -110,18 +128,10 @@ class Router:
 
     def _find(self, parts: list[str], request: Request) -> tuple[Route | Answer, list[str]]:
         """The route and the texts of its parameters; an answer if there is no route for the method."""
-        place, values = self._root, []
-        for part in parts:
-            following = place.named.get(part)
-            if following is None:
-                following = place.any
-                values.append(part)
-            if following is None:
-                break
-            place = following
-        else:
-            if place.routes:
-                return self._of_method(place, request), values
+        values: list[str] = []
+        place = self._root.end_of(parts, 0, values)
+        if place is not None:
+            return self._of_method(place, request), values
         if request.method == "OPTIONS" and request.path == "*":
             return Answer(b"", 204, "", {"Allow": _EVERYWHERE}), values
         raise NotFound(f"{_named(request)}: Not Found")
