@@ -246,6 +246,7 @@ def test_small_answers_frames_and_those_to_a_publish_are_not_packed(
         ("gzip", True), ("deflate, GZIP", True), ("*", True), ("gzip;q=0.001", True), ("br;q=1, *;q=0.1", True),
         ("x-gzip", True), ("", False), ("br", False), ("gzip;q=0", False), ("gzip; q=0.000", False),
         ("*;q=0", False), ("gzip;q=0, *", False), ("identity", False), ("gzipped", False),
+        ("gzip" + " " * 508, True), ("gzip" + " " * 509, False),
     ],
 )  # fmt: skip
 def test_whether_a_client_takes_gzip(accept: str, wanted: bool) -> None:

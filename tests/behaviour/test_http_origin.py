@@ -94,6 +94,15 @@ def test_every_name_can_be_allowed(begin: Begin) -> None:
     assert send(begin(allowed_hosts="*"), "GET", "/topics", "evil.example").status == 200
 
 
+def test_only_names_of_a_usual_length_are_remembered(begin: Begin) -> None:
+    host = begin()
+    for length in (255, 256, 60_000):
+        name = ".localhost".rjust(length, "a")
+        assert send(host, "GET", "/topics", name).status == 200
+    admission: Any = host.server.config.app
+    assert {len(each) for each in admission._origins._known} == {len("localhost"), 255}
+
+
 def test_the_name_that_is_listened_on_is_the_brokers_own(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     # There is no other name that every machine has.
     host = begin(host="localhost")

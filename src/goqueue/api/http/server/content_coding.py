@@ -24,6 +24,8 @@ _GZIP_HEAD = 31
 _QUICKLY = 1
 """The level: the next ones take twice as long for a tenth less."""
 _SMALLEST_BYTES = 1_024
+_LONGEST_ACCEPT = 512
+"""What browsers send is a tenth of it. It is remembered; a longer one means an answer that is not packed."""
 _AT_ONCE_BYTES = 32 << 10
 """More than this is packed in a thread."""
 
@@ -97,9 +99,13 @@ def _check_end(rest: bytes, coding: str) -> None:
         raise InvalidRequest(f"the body has more behind the end of its {coding}; pack it as one whole")
 
 
-@lru_cache(256)
 def takes_gzip(accept: bytes) -> bool:
     """Whether a client would like its answer packed, by its ``Accept-Encoding``."""
+    return len(accept) <= _LONGEST_ACCEPT and _wants_gzip(accept)
+
+
+@lru_cache(256)
+def _wants_gzip(accept: bytes) -> bool:
     wanted: dict[str, bool] = {}
     for part in accept.decode("latin-1").lower().split(",")[:20]:
         name, *parameters = (each.strip() for each in part.split(";"))

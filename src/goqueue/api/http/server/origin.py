@@ -19,6 +19,8 @@ Headers = Mapping[bytes, bytes]
 _PORT = re.compile(r":\d{0,5}\Z")
 _KNOWN = 1_000
 """How many hosts are kept that were found to be right."""
+_LONGEST_KNOWN = 255
+"""A name in DNS is no longer; one that is looked up each time may be."""
 _OWN = {b"same-origin", b"none"}
 """What ``Sec-Fetch-Site`` says of the broker's own pages, and of what a person typed."""
 _PAGES = {"/", "/docs", "/v1", "/v1/", "/v1/docs"}
@@ -50,7 +52,7 @@ class Origins:
                 "the names in http.allowed_hosts; add the name there (GOQUEUE_HTTP_ALLOWED_HOSTS) if it is this "
                 "broker's"
             )
-        if len(self._known) < _KNOWN:
+        if len(self._known) < _KNOWN and len(host) <= _LONGEST_KNOWN:
             self._known.add(host)
         return None
 
