@@ -79,3 +79,10 @@ def test_no_value_is_made_up(document: dict[str, Any]) -> None:
     """Those that the framework invents stand at the schema of an answer; ours stand at fields and at whole answers."""
     schemas = document["components"]["schemas"]
     assert [name for name, schema in schemas.items() if "examples" in schema] == []
+
+
+def test_a_body_may_be_too_large_or_packed_otherwise_wherever_there_is_one(document: dict[str, Any]) -> None:
+    operations = {place: said for place, said in described(document) if "responses" in said}
+    with_a_body = {place for place, said in operations.items() if "requestBody" in said}
+    assert {"post /topics", "put /config", "post /admin/topics/{topic_name}/partitions"} <= with_a_body
+    assert [place for place in with_a_body if not {"413", "415"} <= operations[place]["responses"].keys()] == []

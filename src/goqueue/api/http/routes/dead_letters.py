@@ -87,7 +87,7 @@ class DeadLetterRoutes(BrokerRoutes):
             answer.next = LetterPlace(found[-1].partition, found[-1].message.offset + 1)
         return answer
 
-    @post("/topics/{topic_name}/redrive", errors=(404, 413), summary="Send dead letters back to where they came from")
+    @post("/topics/{topic_name}/redrive", errors=(404,), summary="Send dead letters back to where they came from")
     async def redrive(self, request: Request, topic_name: TopicPath, data: RedriveRequest) -> RedriveResponse:
         """They go to the end of their topic, for the group that could not use them; each is sent back once."""
         named = None if data.messages is None else frozenset((each.partition, each.offset) for each in data.messages)

@@ -137,7 +137,7 @@ class DelayRoutes(BrokerRoutes):
 
     @patch(
         "/topics/{topic_name}/delayed/{partition_id}/{offset}",
-        errors=(404, 413, 507),
+        errors=(404, 507),
         answer=Documented("With its new time.", _LISTED),
         summary="Give a message that waits another time",
     )

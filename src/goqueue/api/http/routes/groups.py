@@ -57,7 +57,7 @@ class GroupRoutes(BrokerRoutes):
         """Its settings in effect, who works for it, and how far it is in each partition."""
         return _details(await self._operations.groups.describe(caller, group_id))
 
-    @put("/groups/{group_id}", errors=(409, 413), summary="Make a group, or change its settings")
+    @put("/groups/{group_id}", errors=(409,), summary="Make a group, or change its settings")
     async def configure_group(self, caller: Caller, group_id: GroupPath, data: ConfigureGroupRequest) -> GroupDetails:
         """Settings that are not named stay; mode and ordering never change, kind only while nobody is in the group."""
         return _details(await self._operations.groups.configure(caller, group_id, data.settings))
@@ -68,7 +68,7 @@ class GroupRoutes(BrokerRoutes):
         await self._operations.groups.delete(caller, group_id)
         return DeleteGroupResponse(deleted=True)
 
-    @post("/groups/{group_id}/join", errors=(404, 409, 413), summary="Become a member of a group")
+    @post("/groups/{group_id}/join", errors=(404, 409), summary="Become a member of a group")
     async def join_group(self, caller: Caller, group_id: GroupPath, data: JoinGroupRequest) -> JoinGroupResponse:
         """The first join makes the group."""
         joined = await self._operations.groups.join(caller, group_id, _join(data))
@@ -86,7 +86,7 @@ class GroupRoutes(BrokerRoutes):
             session_timeout=format_duration_ms(session_ms),
         )
 
-    @post("/groups/{group_id}/heartbeat", errors=(404, 409, 413), summary="Stay in a group, and hear what is assigned")
+    @post("/groups/{group_id}/heartbeat", errors=(404, 409), summary="Stay in a group, and hear what is assigned")
     async def heartbeat(self, caller: Caller, group_id: GroupPath, data: HeartbeatRequest) -> HeartbeatResponse:
         """A member that neither polls nor sends a heartbeat for its session timeout is taken out of its group."""
         present = await self._operations.groups.heartbeat(caller, group_id, data.member_id, data.generation)
@@ -98,7 +98,7 @@ class GroupRoutes(BrokerRoutes):
             revoking_partitions=_names(present.revoking),
         )
 
-    @post("/groups/{group_id}/leave", errors=(404, 409, 413), summary="Leave a group")
+    @post("/groups/{group_id}/leave", errors=(404, 409), summary="Leave a group")
     async def leave_group(self, caller: Caller, group_id: GroupPath, data: LeaveGroupRequest) -> LeaveGroupResponse:
         """What the member has in flight goes to others at once."""
         return LeaveGroupResponse(
@@ -117,7 +117,7 @@ class GroupRoutes(BrokerRoutes):
             self._operations.topics.locate(caller, topic)
         return OffsetsResponse(_in_text(await self._operations.offsets.committed(caller, group_id, topic)))
 
-    @post("/groups/{group_id}/offsets", errors=(404, 409, 413, 416), summary="Commit offsets")
+    @post("/groups/{group_id}/offsets", errors=(404, 409, 416), summary="Commit offsets")
     async def commit_offsets(
         self, caller: Caller, group_id: GroupPath, data: CommitOffsetsRequest
     ) -> CommitOffsetsResponse:
@@ -125,7 +125,7 @@ class GroupRoutes(BrokerRoutes):
         await self._operations.offsets.commit(caller, group_id, data.member_id, data.offsets, data.generation)
         return CommitOffsetsResponse(committed=True)
 
-    @post("/groups/{group_id}/reset", errors=(404, 413, 416), summary="Begin again at an offset or an instant")
+    @post("/groups/{group_id}/reset", errors=(404, 416), summary="Begin again at an offset or an instant")
     async def reset_offsets(
         self, caller: Caller, group_id: GroupPath, data: ResetOffsetsRequest
     ) -> ResetOffsetsResponse:

@@ -180,7 +180,7 @@ class MessageRoutes(BrokerRoutes):
 
     @post(
         "/topics/{topic_name}/partitions/{partition_id}/messages",
-        errors=(404, 413, 415, 429, 501, 507),
+        errors=(404, 429, 501, 507),
         summary="Publish a batch of frames",
         body=bytes,
     )

@@ -51,7 +51,7 @@ class PublishRoutes(Controller):
 
     @post(
         "/topics/{topic_name}/messages",
-        errors=(404, 413, 415, 429, 507),
+        errors=(404, 429, 507),
         body=PublishRequest,
         answer=Documented(kind=PublishResponse),
         ignores_query=True,

@@ -35,13 +35,13 @@ class QueueRoutes(BrokerRoutes):
 
     tag = "Queue"
 
-    @post("/messages/ack", errors=(410, 413), max_body_bytes=_MAX_BODY_BYTES, summary="Done with a message, or many")
+    @post("/messages/ack", errors=(410,), max_body_bytes=_MAX_BODY_BYTES, summary="Done with a message, or many")
     async def ack(self, caller: Caller, data: AckRequest) -> AckResponse:
         """This group never gets it again."""
         results = await self._settle(caller, data, SettlementRequest(Verb.ACK))
         return AckResponse(_all_ok(results), results)
 
-    @post("/messages/nack", errors=(410, 413), max_body_bytes=_MAX_BODY_BYTES, summary="Try a message again later")
+    @post("/messages/nack", errors=(410,), max_body_bytes=_MAX_BODY_BYTES, summary="Try a message again later")
     async def nack(self, caller: Caller, data: NackRequest) -> NackResponse:
         """After max_retries it becomes a dead letter instead."""
         delay_ms = None if data.delay is None else bounded_ms("delay", data.delay, MAX_VISIBILITY_MS)
@@ -50,7 +50,7 @@ class QueueRoutes(BrokerRoutes):
 
     @post(
         "/messages/reject",
-        errors=(409, 410, 413),
+        errors=(409, 410),
         max_body_bytes=_MAX_BODY_BYTES,
         summary="Move a message to the dead letters",
     )
@@ -64,7 +64,7 @@ class QueueRoutes(BrokerRoutes):
 
     @post(
         "/messages/visibility",
-        errors=(410, 413),
+        errors=(410,),
         max_body_bytes=_MAX_BODY_BYTES,
         summary="Keep a message hidden from others for longer",
     )

@@ -38,7 +38,7 @@ class TopicRoutes(BrokerRoutes):
         """Their names, all of them."""
         return TopicListResponse(self._operations.topics.names(caller))
 
-    @post("/topics", status=201, errors=(409, 413, 507), summary="Create a topic")
+    @post("/topics", status=201, errors=(409, 507), summary="Create a topic")
     async def create_topic(self, caller: Caller, data: CreateTopicRequest) -> CreateTopicResponse:
         """Answers when it exists and survives a crash; there must be none of that name yet."""
         topic = await self._operations.topics.create(caller, data.name, _all_settings(data))
@@ -49,7 +49,7 @@ class TopicRoutes(BrokerRoutes):
         """Its settings in effect, the offsets of each partition, and how much it holds."""
         return _details(self._operations.topics.describe(caller, topic_name))
 
-    @patch("/topics/{topic_name}", errors=(404, 413), summary="Change a topic's settings")
+    @patch("/topics/{topic_name}", errors=(404,), summary="Change a topic's settings")
     async def change_topic(self, caller: Caller, topic_name: TopicPath, data: ChangeTopicRequest) -> TopicDetails:
         """Settings that are not named stay; the number of partitions cannot be changed."""
         topic = await self._operations.topics.change(caller, topic_name, data.settings, data.unset)
@@ -72,7 +72,7 @@ class TopicRoutes(BrokerRoutes):
 
     @post(
         "/admin/topics/{topic_name}/purge",
-        errors=(404, 413),
+        errors=(404,),
         summary="Remove the messages of a topic that are there now",
     )
     async def purge_topic(self, caller: Caller, topic_name: TopicPath, data: PurgeRequest) -> PurgeResponse:

@@ -126,7 +126,7 @@ class TransactionControlRoutes(Controller):
 
     @post(
         "/transactions/{transaction_id}/abort",
-        errors=(404, 409, 413),
+        errors=(404, 409),
         summary="Abort anyone's transaction (for operators)",
     )
     async def abort_any(
@@ -138,7 +138,7 @@ class TransactionControlRoutes(Controller):
 
     @post(
         "/transactions/commit-many",
-        errors=(404, 409, 413, 507),
+        errors=(404, 409, 507),
         answer=Documented("What is committed under the key, be it by this request or before.", _KEY),
         summary="Commit prepared transactions under a key, all or none",
     )

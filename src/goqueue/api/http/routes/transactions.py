@@ -54,7 +54,6 @@ class TransactionRoutes(BrokerRoutes):
 
     @post(
         "/producers/init",
-        errors=(413,),
         answer=Documented("Its id and epoch.", _PRODUCER),
         summary="Get a producer's id, taking over from the producer that had its transactional id",
     )
@@ -63,9 +62,7 @@ class TransactionRoutes(BrokerRoutes):
         found = await self._operations.producers.init(caller, data.transactional_id or None, data.timeout_ms)
         return InitProducerResponse(found.producer_id, found.epoch, found.timeout_ms)
 
-    @post(
-        "/producers/{producer_id}/heartbeat", errors=(404, 409, 413), summary="Ask whether a producer is still the one"
-    )
+    @post("/producers/{producer_id}/heartbeat", errors=(404, 409), summary="Ask whether a producer is still the one")
     async def heartbeat_producer(
         self,
         caller: Caller,
@@ -78,7 +75,7 @@ class TransactionRoutes(BrokerRoutes):
 
     @post(
         "/transactions/begin",
-        errors=(404, 409, 413, 429),
+        errors=(404, 409, 429),
         answer=Documented("It is open.", _BEGUN),
         summary="Begin a transaction",
     )
@@ -91,7 +88,7 @@ class TransactionRoutes(BrokerRoutes):
 
     @post(
         "/transactions/publish",
-        errors=(404, 409, 413, 415, 422, 429, 507),
+        errors=(404, 409, 422, 429, 507),
         answer=Documented("It is part of the transaction.", _STORED),
         max_body_bytes=None,
         summary="Publish a message in a transaction",
@@ -119,7 +116,7 @@ class TransactionRoutes(BrokerRoutes):
 
     @post(
         "/transactions/add-partition",
-        errors=(404, 409, 413),
+        errors=(404, 409),
         summary="Ask whether a transaction may write to partitions",
     )
     async def add_partition(self, caller: Caller, data: AddPartitionRequest) -> AddedResponse:
@@ -132,7 +129,7 @@ class TransactionRoutes(BrokerRoutes):
 
     @post(
         "/transactions/acks",
-        errors=(404, 409, 410, 413),
+        errors=(404, 409, 410),
         max_body_bytes=_MAX_ACKS_BYTES,
         summary="Ack messages with a transaction, all of them or none",
     )
@@ -142,7 +139,7 @@ class TransactionRoutes(BrokerRoutes):
         transaction = await self._operations.transactions.add_acks(caller, named, data.receipts)
         return AddedResponse(added=True, transaction_id=transaction.transaction_id)
 
-    @post("/transactions/offsets", errors=(404, 409, 413, 416), summary="Commit a group's offsets with a transaction")
+    @post("/transactions/offsets", errors=(404, 409, 416), summary="Commit a group's offsets with a transaction")
     async def add_offsets(self, caller: Caller, data: AddOffsetsRequest) -> AddedResponse:
         """The group goes on there when it is committed."""
         count = sum(map(len, data.offsets.values()))
@@ -156,7 +153,7 @@ class TransactionRoutes(BrokerRoutes):
 
     @post(
         "/transactions/prepare",
-        errors=(404, 409, 413, 507),
+        errors=(404, 409, 507),
         answer=Documented("It is safe, and can only be ended.", _PREPARED),
         summary="Make safe what a transaction did, and leave it to someone else how it ends",
     )
@@ -166,13 +163,13 @@ class TransactionRoutes(BrokerRoutes):
         deadline = format_instant_ns(transaction.deadline_ns)
         return PrepareTransactionResponse("prepared", transaction.transaction_id, deadline)
 
-    @post("/transactions/commit", errors=(404, 409, 413, 507), summary="Commit a transaction")
+    @post("/transactions/commit", errors=(404, 409, 507), summary="Commit a transaction")
     async def commit_transaction(self, caller: Caller, data: CommitTransactionRequest) -> CommitTransactionResponse:
         """Readers see all of it from now on, and that survives a crash."""
         transaction_id = await self._operations.transactions.commit_own(caller, _named(data))
         return CommitTransactionResponse("committed", transaction_id)
 
-    @post("/transactions/abort", errors=(404, 409, 413), summary="Abort a transaction")
+    @post("/transactions/abort", errors=(404, 409), summary="Abort a transaction")
     async def abort_transaction(self, caller: Caller, data: AbortTransactionRequest) -> AbortTransactionResponse:
         """Nobody will ever see anything of it; what was acked in it comes again."""
         transaction_id = await self._operations.transactions.abort_own(caller, _named(data))

@@ -21,6 +21,8 @@ _FRAMES = "application/octet-stream"
 _OF_A_TYPE = {"type", "items", "additionalProperties", "enum", "$ref"}
 _ALWAYS = (400, 403, 503)
 """Every route may be busy or stopping."""
+_WITH_A_BODY = (413, 415)
+"""Every body may be too large, or packed in another way than is taken."""
 _MEANINGS = {
     400: "The request is wrong; nothing was changed.",
     403: "The name is kept for the broker, or the request comes from another site's page or is for another host.",
@@ -144,7 +146,8 @@ def _responses(route: Route, schemas: _Schemas) -> Schema:
     usual = declared.answer or Documented()
     kind, meaning = usual.kind or result, HTTPStatus(declared.status).description
     answers = {declared.status: _response(schemas, usual, kind, route.media_type, meaning)}
-    for status in sorted({*declared.errors, *route.owner.errors, *_ALWAYS} - declared.others.keys()):
+    of_body = () if (declared.body or route.arguments.body) is None else _WITH_A_BODY
+    for status in sorted({*declared.errors, *route.owner.errors, *_ALWAYS, *of_body} - declared.others.keys()):
         answers[status] = _response(schemas, Documented(_MEANINGS[status]), ErrorResponse, JSON)
     for status, each in declared.others.items():
         answers[status] = _response(schemas, each, each.kind, JSON)
