@@ -20,6 +20,16 @@ _CHUNK_LINE_BYTES = 20
 """The most that the line of a chunk, and the end of the chunk, take without extensions."""
 
 
+class _Dropped(list[tuple[bytes, bytes]]):
+    """Where trailers go: uvicorn would add them to the headers of the request, or keep them."""
+
+    def append(self, trailer: tuple[bytes, bytes]) -> None:
+        pass
+
+
+_DROPPED = _Dropped()
+
+
 class Connection(HttpToolsProtocol):
     """uvicorn's protocol, watched. ``sweep`` closes those that are past their deadline; no timer per request."""
 
@@ -92,11 +102,6 @@ class Connection(HttpToolsProtocol):
                 self.send_400_response("Invalid HTTP request received.")
                 return
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A trailer says nothing that the broker wants to know, and must not become a header of the request."""
-        if self._in_head:
-            super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
         size, hosts, coding = len(self.url), 0, b"chunked"
         for name, value in self.headers:
@@ -128,6 +133,7 @@ class Connection(HttpToolsProtocol):
             raise InvalidRequest("the request was refused")
         self.deadline = self.loop.time() + self.limits.body_timeout_ms / 1_000
         super().on_headers_complete()
+        self.headers = _DROPPED
         self._in_head = False
         self._line_bytes = 0
         if self._is_spare:
