@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import grpc
 import grpc.aio
+import pytest
 from api_grpc_calls import Serve, Served, error_of
 from doubles.async_tests import until
 
+from goqueue.api.grpc import groups as groups_module
+from goqueue.api.grpc import subscription as subscription_module
+from goqueue.api.grpc.subscription import Subscription
 from goqueue.model.publishing import NewMessage
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
@@ -21,6 +27,63 @@ async def subscribe(to: Served, member_id: str = "", **join: object) -> tuple[St
     request = pb.JoinRequest(group="g", client_id="c", topics=["t"], member_id=member_id, **join)  # type: ignore[arg-type]
     await stream.write(pb.SubscribeRequest(join=request))
     return stream, (await stream.read()).assignment.member_id
+
+
+class UnfinishedWrites:
+    """The next write of a kind of answer, on any subscription, goes out, and the broker never hears that it did."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.kind = ""
+        self.begun = asyncio.Event()
+        patch.setattr(groups_module, "Subscription", self._subscription)
+
+    def _subscription(self, operations: Any, config: Any, context: Any, room: Any) -> Subscription:
+        return Subscription(operations, config, _Context(context, self), room)
+
+
+class _Context:
+    """The context of a call, with its writes."""
+
+    def __init__(self, context: Any, unfinished: UnfinishedWrites) -> None:
+        self._context = context
+        self._unfinished = unfinished
+
+    async def write(self, answer: pb.SubscribeResponse) -> None:
+        await self._context.write(answer)
+        if answer.WhichOneof("response") == self._unfinished.kind:
+            self._unfinished.kind = ""
+            self._unfinished.begun.set()
+            await asyncio.Event().wait()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+
+@pytest.fixture
+def unfinished(monkeypatch: pytest.MonkeyPatch) -> UnfinishedWrites:
+    return UnfinishedWrites(monkeypatch)
+
+
+async def delivered(stream: Stream) -> pb.Delivery:
+    """The next delivery; it is the only one in its answer."""
+    [delivery] = (await stream.read()).messages.deliveries
+    return delivery
+
+
+async def ack(stream: Stream, delivery: pb.Delivery) -> pb.SettleResponse:
+    """Ack its first message."""
+    claim = pb.LeaseClaim(
+        topic=delivery.topic,
+        partition=delivery.partition,
+        lease=delivery.lease,
+        deliveries=delivery.deliveries,
+        token=delivery.token,
+        runs=[0, 1],
+    )
+    await stream.write(pb.SubscribeRequest(settle=pb.SettleRequest(verb=pb.VERB_ACK, leases=[claim])))
+    answer = await stream.read()
+    assert answer.WhichOneof("response") == "settled"
+    return answer.settled
 
 
 async def rest_of(stream: Stream) -> AsyncIterator[pb.SubscribeResponse]:
@@ -66,3 +129,60 @@ async def test_a_stream_that_was_left_behind_is_told_that_its_member_goes_on_els
         new.cancel()
         session = it.broker.groups.shards.find("g").runtime.sessions[member]
         await until(lambda: session.calls == 0)
+
+
+async def test_what_arrived_while_its_write_was_cut_short_stays_with_its_member(
+    serve: Serve, unfinished: UnfinishedWrites
+) -> None:
+    async with serve() as it:
+        await it.broker.publish("t", [NewMessage(b"x")])
+        unfinished.kind = "messages"
+        old, member = await subscribe(it)
+        delivery = await delivered(old)
+        held = [pb.HeldLease(topic="t", partition=0, lease=delivery.lease)]
+        new, again = await subscribe(it, member, held=held)
+        assert again == member
+        # It comes to nobody else, and this member can still ack it.
+        assert not (await ack(new, delivery)).refusals
+        new.cancel()
+
+
+async def test_what_did_not_arrive_because_its_write_was_cut_short_comes_again_and_does_not_count(
+    serve: Serve, unfinished: UnfinishedWrites
+) -> None:
+    async with serve() as it:
+        await it.broker.publish("t", [NewMessage(b"x")])
+        unfinished.kind = "messages"
+        old, member = await subscribe(it)
+        await unfinished.begun.wait()
+        new, _ = await subscribe(it, member)
+        delivery = await delivered(new)
+        assert delivery.deliveries == 1
+        assert not (await ack(new, delivery)).refusals
+        for stream in (old, new):
+            stream.cancel()
+
+
+async def test_what_was_not_written_when_a_stream_ended_goes_to_others_at_once_and_does_not_count(
+    serve: Serve, unfinished: UnfinishedWrites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_next = asyncio.Event()
+    put_deliveries = subscription_module.put_deliveries
+
+    def put(*args: Any) -> None:
+        put_deliveries(*args)
+        # Whoever waits for this goes on when the broker's task waits for the write before.
+        is_next.set()
+
+    monkeypatch.setattr(subscription_module, "put_deliveries", put)
+    async with serve() as it:
+        old, _ = await subscribe(it, settings={"kind": "shared"})
+        unfinished.kind = "settled"
+        await old.write(pb.SubscribeRequest(settle=pb.SettleRequest(verb=pb.VERB_ACK)))
+        await unfinished.begun.wait()
+        await it.broker.publish("t", [NewMessage(b"x")])
+        await is_next.wait()
+        old.cancel()
+        new, _ = await subscribe(it)
+        assert (await delivered(new)).deliveries == 1
+        new.cancel()

@@ -229,7 +229,11 @@ class Subscription:
                         await self._turn.wait(size)
                     response = pb.SubscribeResponse()
                     put_deliveries(response.messages, found)
-                    await self._write(response)
+                    async with self._writing:
+                        # A write that has begun may arrive although it is cut short here, so this is not given back:
+                        # a member that comes back names what has arrived, and the others' sessions end.
+                        found = []
+                        await self._context.write(response)
                 except BaseException:
                     queues.give_back(self._caller, self._group, self._member, found)
                     raise

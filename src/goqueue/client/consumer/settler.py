@@ -204,8 +204,7 @@ class Settler:
             refused[lease] = offsets, to_exception(refusal.error)
 
     def _resolve(self, order: Order, done: Done, problem: GoQueueError | None) -> None:
-        # The message is with the group in either case: at the end of a stream a broker takes back deliveries under way,
-        # and some of them may have arrived.
+        # The message is with the group in either case: its lease may have ended meanwhile.
         is_released_already = order.verb == pb.VERB_RELEASE and isinstance(problem, StaleReceipt)
         if problem is not None and not is_released_already:
             self._refuse(done, problem)
