@@ -19,7 +19,7 @@ from behaviour.http_member import answered, refused, settle
 from goqueue.storage.files.data_folder import FORMAT_VERSION
 
 FOLDERS = Path(__file__).parent / "earlier_folders"
-WITH_GROUPS = 2
+WITH_GROUPS = [2, 3]
 NS_PER_S, A_MINUTE_S = 1_000_000_000, 60
 
 
@@ -36,7 +36,7 @@ class Opened:
         return [each["value"] for each in self.get(f"/topics/{topic}/messages")["messages"]]
 
 
-@pytest.fixture(params=[1, WITH_GROUPS], ids="format {}".format)
+@pytest.fixture(params=[1, *WITH_GROUPS], ids="format {}".format)
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
     with tarfile.open(FOLDERS / f"format-{request.param}.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
@@ -70,7 +70,7 @@ def test_rule_4_every_message_of_an_earlier_folder_is_where_it_was_acknowledged(
     assert opened.get("/topics/profiles")["settings"]["cleanup"] == "compact"
 
 
-@pytest.mark.parametrize("opened", [WITH_GROUPS], indirect=True)
+@pytest.mark.parametrize("opened", WITH_GROUPS, indirect=True)
 def test_rule_4_acks_deliveries_and_dead_letters_of_an_earlier_folder_count(opened: Opened) -> None:
     told = opened.told
     rest = opened.get("/groups/workers/poll", member_id=told["member"], max_messages=10, timeout="0s")["messages"]
@@ -83,14 +83,14 @@ def test_rule_4_acks_deliveries_and_dead_letters_of_an_earlier_folder_count(open
     assert (letter["value"], letter["error"]) == ("job 2", "no such card")
 
 
-@pytest.mark.parametrize("opened", [WITH_GROUPS], indirect=True)
+@pytest.mark.parametrize("opened", WITH_GROUPS, indirect=True)
 def test_rule_4_a_receipt_of_an_earlier_folder_is_understood(opened: Opened) -> None:
     assert settle(opened.client, "ack", opened.told["acked_receipt"]).status_code in {200, 410}
     wrong = opened.told["held_receipt"].replace(":3:1:", ":4:1:")
     refused(settle(opened.client, "ack", wrong), 400, "invalid_receipt")
 
 
-@pytest.mark.parametrize("opened", [WITH_GROUPS], indirect=True)
+@pytest.mark.parametrize("opened", WITH_GROUPS, indirect=True)
 def test_rule_4_delays_and_schemas_of_an_earlier_folder_are_kept(opened: Opened) -> None:
     delayed, [found] = opened.told["delayed"], opened.get("/topics/orders/delayed")["messages"]
     assert (found["partition"], found["offset"]) == (delayed["partition"], delayed["offset"])
@@ -98,7 +98,7 @@ def test_rule_4_delays_and_schemas_of_an_earlier_folder_are_kept(opened: Opened)
     assert opened.client.get("/subjects/orders-value/versions/latest").json()["id"] == opened.told["schema_id"]
 
 
-@pytest.mark.parametrize("opened", [WITH_GROUPS], indirect=True)
+@pytest.mark.parametrize("opened", WITH_GROUPS, indirect=True)
 def test_rule_4_transactions_and_producer_ids_of_an_earlier_folder_are_valid(opened: Opened) -> None:
     assert opened.values("payments") == ["committed"]
     prepared = opened.told["prepared"]

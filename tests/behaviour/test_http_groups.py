@@ -285,4 +285,4 @@ def test_a_stranger_to_the_group_is_told_to_join(
 
 def test_a_group_that_nobody_made_leaves_nothing_behind(client: httpx.Client, host: Host, name: str) -> None:
     refused(client.get(f"/groups/{name}/poll?member_id=m"), 404, "group_not_found")
-    assert name not in host.broker.groups.shards.of(name)._active
+    assert name not in host.broker.groups.shards._active

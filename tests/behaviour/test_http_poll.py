@@ -170,7 +170,7 @@ def test_what_a_client_got_and_never_settled_comes_back_when_its_time_is_over(be
 
 
 def of_groups(path: Path) -> bool:
-    return "__groups" in path.parts
+    return "__shards" in path.parts
 
 
 def test_what_was_being_delivered_when_the_client_left_is_anyones_at_once_and_does_not_count(begin: Begin) -> None:
@@ -178,12 +178,12 @@ def test_what_was_being_delivered_when_the_client_left_is_anyones_at_once_and_do
     polled = begin(clock=ManualClock(), files=disk)
     publish(polled.client, "t", "v")
     gone = Member(polled.client, "g", "t", kind="shared")
-    group = polled.host.broker.groups.shards.find("g").group
-    session = polled.host.broker.groups.shards.find("g").runtime.sessions[gone.id]
+    group = polled.host.broker.groups.shards.find("g")
+    session = group.runtime.sessions[gone.id]
     with disk.hanging(of_groups) as reached:
         with RawConnection(polled.host.port) as connection:
             connection.send(request("GET", f"{gone.path}/poll?member_id={gone.id}&timeout=25s"))
-            until(lambda: reached.is_set() and group.in_flight.get(gone.id) == 1)
+            until(lambda: reached.is_set() and group.in_flight(gone.id) == 1)
         until(lambda: session.calls == 0)
     assert [each["deliveries"] for each in Member(polled.client, "g", "t").poll()] == [1]
 

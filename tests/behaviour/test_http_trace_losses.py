@@ -154,9 +154,10 @@ def test_what_retention_removes_on_its_way_to_the_dead_letters_is_lost(
     group = f"{name}-g"
     broker.topic(name, retention_bytes=1 << 20, segment_bytes=64 << 10)
     broker.publish(name, "x" * 60_000)
+    member = Member(broker.client, group, name)
     with monkeypatch.context() as patched:
-        patched.setattr(mover_of(broker.host.broker.groups, group), "_check_room", no_room)
-        broker.settle("reject", Member(broker.client, group, name).receipts(), reason="bad")
+        patched.setattr(mover_of(broker.host.broker.groups, name), "_check_room", no_room)
+        broker.settle("reject", member.receipts(), reason="bad")
         for _ in range(20):
             broker.publish(name, "x" * 60_000)
         remove_oldest(broker, name)

@@ -23,6 +23,7 @@ from doubles.messages import read_run
 from typer.testing import CliRunner, Result
 
 from goqueue.broker.broker import Broker
+from goqueue.broker.runtime.shard_placement import shard_of_group
 from goqueue.cli.app import app
 from goqueue.model.errors import DataFolderLocked
 from goqueue.storage.files.checkpoint import CheckpointFile
@@ -144,7 +145,7 @@ def test_a_folder_that_was_used_for_everything_and_stopped_has_no_finding(stoppe
     assert (status, report["healthy"]) == (0, True)
     assert files_of(stopped) == before
     counted = {each["topic"]: sum(part["messages"] for part in each["partitions"]) for each in report["topics"]}
-    assert counted["orders"] > 1_200 and counted["__groups"] > 50 and counted["__transactions"] and counted["__schemas"]
+    assert counted["orders"] > 1_200 and counted["__shards"] > 50 and counted["__transactions"] and counted["__schemas"]
     kinds = {each.name.split(".")[-1] for each in before}
     assert {"FORMAT", "checkpoint", "log", "index", "timeindex", "lanes", "delays", "producers", "jsonl"} <= kinds
 
@@ -203,7 +204,7 @@ DAMAGES = {
     "logs/clicks~*/0/*600.log": ("damage", "damage", "damage"),
     "logs/clicks~*/0/delays": ("damage", "damage", "damage"),
     "logs/__metadata/0/00000000000000000000.log": ("damage", "damage", "damage"),
-    "logs/__groups/1/00000000000000000000.log": ("damage", "damage", "damage"),
+    f"logs/__shards/{shard_of_group('billing')}/00000000000000000000.log": ("damage", "damage", "damage"),
     "logs/__schemas/0/00000000000000000000.log": ("damage", "damage", "damage"),
     "logs/__transactions/0/00000000000000000000.log": ("damage", "damage", "damage"),
     "traces/*.jsonl": ("note", None, None),

@@ -15,6 +15,7 @@ from behaviour.waiting import until
 from typer.testing import CliRunner, Result
 
 from goqueue.broker.broker import Broker
+from goqueue.broker.runtime.shard_placement import shard_of_group
 from goqueue.cli.app import app
 from goqueue.delivery.delay_index import PendingDelays
 from goqueue.storage.files.atomic import write_atomically
@@ -93,11 +94,12 @@ def test_index_files_are_readable(data: Path) -> None:
 
 
 def test_journals_are_told_as_events(data: Path) -> None:
-    records = dumped(data / "logs/__groups/1")
+    own = shard_of_group("billing")
+    records = dumped(data / f"logs/__shards/{own}")
     assert records[0]["events"][0]["type"] == "group_made" and records[0]["durable_below"] == 0
     made = [each["type"] for record in dumped(data / "logs/__metadata/0") for each in record["events"]]
     assert {"topic_created", "topic_deleted", "receipt_key_made"} <= set(made)
-    assert '"type":"group_made"' in run(data / "logs/__groups/1", "-n", "1").stdout
+    assert '"type":"group_made"' in run(data / f"logs/__shards/{own}", "-n", "1").stdout
 
 
 def test_the_key_that_signs_receipts_is_shown_only_if_all_is_wanted(data: Path, tmp_path: Path) -> None:
@@ -149,8 +151,8 @@ def test_files_that_are_none_of_a_data_folder_are_refused_and_an_empty_partition
     segment = sorted(partition(data).glob("*.log"))[0]
     (tmp_path / segment.name).write_bytes(segment.read_bytes())
     assert dumped(tmp_path) == dumped(segment)
-    (tmp_path / "logs" / "__groups" / "0").mkdir(parents=True)
-    empty = run(tmp_path / "logs" / "__groups" / "0")
+    (tmp_path / "logs" / "__shards" / "0").mkdir(parents=True)
+    empty = run(tmp_path / "logs" / "__shards" / "0")
     assert (empty.exit_code, empty.stdout) == (0, "") and "is empty" in empty.stderr
 
 

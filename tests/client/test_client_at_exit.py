@@ -42,7 +42,7 @@ def run_forking(script: str, broker: BrokerProcess, topic: str) -> subprocess.Co
     )
     # gRPC tells on stderr that it was at work during the fork, so nothing is said of that here.
     command = [sys.executable, "-W", "error", "-c", START + script + "after()", broker.address, topic]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def values(broker: BrokerProcess, topic: str) -> list[bytes]:

@@ -15,6 +15,7 @@ from doubles.ledger import Broken
 from doubles.wait_sites import without
 
 import disk_sites
+from goqueue.model.errors import StorageFailed
 
 Script = Callable[[Stage], Awaitable[None]]
 
@@ -68,7 +69,7 @@ LIKELY: dict[str, tuple[Script, ...]] = {
 def breaks_without(site: str) -> bool:
     reaching = scripts_that_reach()[site]
     likely = [script for script in LIKELY.get(disk_sites.module_of(site), ()) if script in reaching]
-    with without(site), suppress(Broken):
+    with without(site), suppress(Broken, StorageFailed):
         for seed in range(3):
             run_clamping(seed)
         for seed in range(2):

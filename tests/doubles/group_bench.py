@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from behaviour.clock import ManualClock
 
+from doubles.group_movers import all_queues
 from goqueue.broker.broker import Broker
 from goqueue.broker.groups.membership import Join
 from goqueue.broker.queues.polling import Delivery, PollBounds
@@ -153,8 +154,7 @@ class GroupBench:
     async def moved(self) -> None:
         """Return when nothing is on its way to the dead letters."""
         async with asyncio.timeout(60):
-            shards = self.broker.groups.shards.all
-            while any(queue.moving for each in shards for queue in each.journal.machine.queues()):  # noqa: ASYNC110
+            while any(queue.moving for queue in all_queues(self.broker)):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
     def lag(self, group: str = "g") -> int:

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
+from doubles.group_movers import all_queues
 from doubles.ledger import Broken
 from goqueue.broker.broker import Broker
 from goqueue.broker.groups.membership import Join
@@ -72,7 +73,7 @@ class Told:
             self._check_messages(received, await self._dead_letters(broker))
 
     def _check_members(self, broker: Broker) -> None:
-        group = broker.groups.shards.of(GROUP).journal.machine.by_name.get(GROUP)
+        group = broker.groups.shards.of(GROUP).state.by_name.get(GROUP)
         if group is None:
             if self.exists:
                 raise Broken("a group is gone that was told of")
@@ -166,11 +167,11 @@ async def settled(broker: Broker) -> None:
     """Return when nothing is on its way to another topic any more."""
     async with asyncio.timeout(60):
         while True:
-            queues = [queue for shard in broker.groups.shards.all for queue in shard.journal.machine.queues()]
+            queues = all_queues(broker)
             if not any(queue.moving for queue in queues):
                 return
             for queue in queues:
-                await broker.groups.shards.of(queue.group).work.moved(queue)
+                await broker.groups.shards.map.of_queue(queue.key).work.moved(queue)
             await asyncio.sleep(0)
 
 

@@ -19,12 +19,11 @@ import pytest
 import goqueue.storage.log.group_commit
 from doubles.async_tests import until
 from doubles.group_ledger import DEAD, GROUP, MAX_RETRIES, TOPIC, Told, settled
-from doubles.group_movers import mover_of
+from doubles.group_movers import all_queues, mover_of
 from doubles.inline import InlineExecutor
 from doubles.ledger import Broken
 from doubles.power_loss import PowerLossDisk
 from goqueue.broker.broker import Broker
-from goqueue.broker.dead_letters.moved_messages import REDRIVE
 from goqueue.broker.dead_letters.redrive import Filter
 from goqueue.broker.groups.membership import Join
 from goqueue.broker.queues.polling import PollBounds
@@ -301,7 +300,7 @@ async def tell_what_others_have_decided(stage: Stage) -> None:
 async def write_down_what_is_not_durable_yet(stage: Stage) -> None:
     await stage.topic()
     await stage.join(kind="shared")
-    stage.broker.groups.shards.of(GROUP).change(GROUP, [GroupChanged(GROUP, {"kind": "shared", "max_in_flight": 5})])
+    stage.broker.groups.shards.change(GROUP, [GroupChanged(GROUP, {"kind": "shared", "max_in_flight": 5})])
     await stage.broker.groups.shards.of(GROUP).journal.snapshot()
 
 
@@ -315,7 +314,7 @@ async def redrive_when_there_is_no_room(stage: Stage) -> None:
     def no_room() -> None:
         raise DiskFull("no room", retry_after_s=1)
 
-    mover_of(stage.broker.groups, REDRIVE)._check_room = no_room
+    mover_of(stage.broker.groups)._check_room = no_room
     stage.told.may_redrive |= stage.told.dead
     report = await stage.broker.groups.dead_letters.redrive(TOPIC, Filter(), 10, None, dry_run=False)
     assert report.redriven == 2
@@ -339,7 +338,7 @@ async def give_up_messages_while_the_disk_of_the_dead_letters_fails(stage: Stage
         return append(batch, **how)
 
     partition.append = then_fail  # type: ignore[method-assign]
-    transfers = mover_of(stage.broker.groups, GROUP)
+    transfers = mover_of(stage.broker.groups)
     looks = 0
     look = transfers._look_for_copies
 
@@ -351,7 +350,7 @@ async def give_up_messages_while_the_disk_of_the_dead_letters_fails(stage: Stage
 
     transfers._look_for_copies = counted  # type: ignore[method-assign]
     await stage.settle("reject", receipts)
-    [queue] = stage.broker.groups.shards.of(GROUP).journal.machine.queues()
+    [queue] = all_queues(stage.broker)
     await until(lambda: looks >= 3 or not queue.moving)
     await stage.broker.groups.configure(GROUP, {"max_in_flight": 9})
     await stage.broker.create_topic("other")

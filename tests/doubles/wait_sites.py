@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -15,6 +15,7 @@ import goqueue
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.registry.schema_registry import SchemaRegistry
 from goqueue.broker.runtime.journal import Journal
+from goqueue.broker.shards.active_group import ActiveGroup
 from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import Log
 
@@ -34,6 +35,7 @@ def without(ignored: str) -> Iterator[set[str]]:
     """The wait at one site does nothing, as if someone had deleted it. Yields the sites that were reached."""
     reached: set[str] = set()
     settled, reach, on_disk = Journal.settled, GroupCommit.reached, SchemaRegistry.on_disk
+    group_settled, all_settled = ActiveGroup.settled, Journal.all_settled
     acknowledge, durable, sync = Partition.acknowledge, Partition.durable, GroupCommit.sync
 
     def is_ignored(call: str) -> bool:
@@ -41,8 +43,14 @@ def without(ignored: str) -> Iterator[set[str]]:
         reached.add(site)
         return site == ignored
 
-    def settled_or_not(self: Journal[Any]) -> Awaitable[None]:
-        return _at_once() if is_ignored("settled") else settled(self)
+    def settled_or_not(self: Journal[Any], begun: asyncio.Future[None] | None = None) -> Awaitable[None]:
+        return _at_once() if is_ignored("settled") else settled(self, begun)
+
+    def group_settled_or_not(self: ActiveGroup) -> Awaitable[None]:
+        return _at_once() if is_ignored("settled") else group_settled(self)
+
+    def all_settled_or_not(journals: Collection[Journal[Any]]) -> Awaitable[None]:
+        return _at_once() if is_ignored("all_settled") else all_settled(journals)
 
     def on_disk_or_not(self: SchemaRegistry) -> Awaitable[None]:
         return _at_once() if is_ignored("on_disk") else on_disk(self)
@@ -64,6 +72,8 @@ def without(ignored: str) -> Iterator[set[str]]:
         return _at_once() if is_ignored("sync") else sync(self, logs)
 
     Journal.settled = settled_or_not  # type: ignore[method-assign,assignment]
+    ActiveGroup.settled = group_settled_or_not  # type: ignore[method-assign,assignment]
+    Journal.all_settled = staticmethod(all_settled_or_not)  # type: ignore[method-assign,assignment]
     SchemaRegistry.on_disk = on_disk_or_not  # type: ignore[method-assign,assignment]
     GroupCommit.reached = reached_or_not  # type: ignore[method-assign,assignment]
     Partition.durable = durable_or_not  # type: ignore[method-assign,assignment]
@@ -73,6 +83,8 @@ def without(ignored: str) -> Iterator[set[str]]:
         yield reached
     finally:
         Journal.settled = settled  # type: ignore[method-assign]
+        ActiveGroup.settled = group_settled  # type: ignore[method-assign]
+        Journal.all_settled = staticmethod(all_settled)  # type: ignore[method-assign]
         SchemaRegistry.on_disk = on_disk  # type: ignore[method-assign]
         GroupCommit.reached = reach  # type: ignore[method-assign]
         Partition.durable = durable  # type: ignore[method-assign]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goqueue.broker.group_shards import backlog, lag
+from goqueue.broker.shards import backlog, lag
 from goqueue.delivery.events import (
     Acked,
     AnyQueueEvent,

@@ -308,7 +308,7 @@ class QueueMachine(RuleBasedStateMachine):
         shards = self.bench.broker.groups.shards
         found = shards.find(group)
         topic = self.bench.broker.topic("t")
-        queue = found.queue(topic.record.topic_id, place[0])
+        queue = found.queue(topic, place[0])
         return queue is not None and place[1] in queue.moving
 
     # Settling

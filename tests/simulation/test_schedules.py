@@ -52,7 +52,7 @@ def test_one_seed_gives_one_history_in_whatever_process() -> None:
     "site",
     [
         "broker/publishing/appending.py  Appender._acknowledged  acknowledge  1",
-        "broker/queues/settlement_service.py  SettlementService._carry_out  await settled  1",
+        "broker/queues/settlement_service.py  SettlementService._carry_out  await all_settled  1",
         "storage/log/group_commit.py  GroupCommit._carry_out  sync  1",
     ],
 )

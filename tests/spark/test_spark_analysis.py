@@ -19,7 +19,10 @@ from doubles.standing_still import standing_still
 from pyspark.sql import SparkSession, functions
 
 from goqueue import Outgoing
+from goqueue.broker.runtime.shard_placement import first_shard_of, shard_of_partition
+from goqueue.coordination.catalog import TopicRecord
 from goqueue.delivery.events import Moved, QueueEvent, ResetTo
+from goqueue.model.ids import TopicId
 from goqueue.observe.trace_event import ACK, DLQ, FIRED, PUBLISH
 from goqueue.spark.pipelines import audit, dlq_triage, trace_stats
 from goqueue.spark.pipelines.analysis.error_kinds import kind_column, kind_of
@@ -40,7 +43,6 @@ from goqueue.storage.log.recovery import open_log
 from goqueue.storage.reader.reader import LogReader, read_runs
 from goqueue.wire.batch import join_frames
 from goqueue.wire.frame import encode_frame
-from goqueue.wire.key_hash import partition_of
 from tests.spark.conftest import SharedBroker
 
 _DELIVERED = 200
@@ -238,10 +240,11 @@ def test_an_audit_finds_what_was_never_delivered_what_the_log_has_lost_and_acks_
     assert state.partitions[0].queue.front <= history.last
     # One that nobody got is claimed to be done, and everything that was done in the other partition is forgotten.
     key = state.partitions[0].queue.key.rpartition("/")[0]
+    first_shard = first_shard_of(TopicRecord(TopicId(topic_id), history.topic, 2, 0))
     events: list[QueueEvent] = [Moved(f"{key}/0", [history.last, history.last + 1]), ResetTo(f"{key}/1", 0)]
-    journals = root / "logs" / "__groups"
-    shard = partition_of(history.group.encode(), len(list(journals.iterdir())))
-    _append(journals / str(shard), msgspec.json.encode(events))
+    for number, event in enumerate(events):
+        journal = root / "logs" / "__shards" / str(shard_of_partition(first_shard, number))
+        _append(journal, msgspec.json.encode([event]))
     _damage(folder / "0", history.last - 1)
     # Dead letters go elsewhere by now, and nothing but traces knows where they went before.
     _set(root, topic_id, dead_letter_topic="elsewhere")
@@ -260,7 +263,7 @@ def test_an_audit_finds_what_was_never_delivered_what_the_log_has_lost_and_acks_
 def _copied(history: History, root: Path) -> Path:
     """What an audit needs of the data folder, so that it can be tampered with."""
     root.mkdir()
-    names = ["FORMAT", "LOCK", "checkpoint", "snapshots", "traces", "logs/__groups", "logs/__metadata"]
+    names = ["FORMAT", "LOCK", "checkpoint", "snapshots", "traces", "logs/__shards", "logs/__metadata"]
     topics = [each for name in (history.topic, history.graves) for each in (history.data / "logs").glob(f"{name}~*")]
     for source in [*(history.data / name for name in names), *topics]:
         target = root / source.relative_to(history.data)

@@ -17,8 +17,6 @@ from typing import Any, Self, TypeVar
 from goqueue.broker.delays.delayed_messages import Delays
 from goqueue.broker.delays.firing import Firing
 from goqueue.broker.events.event_recorder import EventRecorder
-from goqueue.broker.group_shards.dead_letter_topics import dead_letter_topic, find_or_make
-from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.in_process import InProcessFace
 from goqueue.broker.metrics.health import Health
@@ -35,9 +33,12 @@ from goqueue.broker.runtime.checkpoints import Checkpoints
 from goqueue.broker.runtime.disk_guard import DiskGuard
 from goqueue.broker.runtime.file_freeze import FileFreeze
 from goqueue.broker.runtime.journal import Journal
-from goqueue.broker.runtime.journal_kinds import CATALOG, GROUPS, SCHEMAS, TRANSACTIONS
+from goqueue.broker.runtime.journal_kinds import CATALOG, SCHEMAS, SHARD_STATE, TRANSACTIONS
 from goqueue.broker.runtime.journals import Journals
 from goqueue.broker.runtime.timer_service import TimerService
+from goqueue.broker.shards.dead_letter_topics import dead_letter_topic, find_or_make
+from goqueue.broker.shards.earlier_groups import convert_earlier_groups
+from goqueue.broker.shards.shard_directory import Shards
 from goqueue.broker.topics.topic_commands import TopicCommands
 from goqueue.broker.topics.topic_opening import TopicOpener
 from goqueue.broker.tracing.message_traces import MessageTraces
@@ -196,8 +197,9 @@ class Broker(InProcessFace):
     async def _open_groups(self, opener: TopicOpener) -> None:
         key = self.randomness.random_bytes(RECEIPT_KEY_BYTES)
         await self._catalog.submit(lambda catalog: catalog.decide_receipt_key(key))
-        journals = self._journals.open_shards(GROUPS)
-        shards = GroupShards(self, journals, self._catalog.machine.state.receipt_key, self.clockwork)
+        journals = self._journals.open_shards(SHARD_STATE)
+        await convert_earlier_groups(self._folder, self._journals, self.topics, journals)
+        shards = Shards(self, journals, self._catalog.machine.state.receipt_key, self.clockwork)
         self.groups: GroupService = GroupService(shards, self._create_to_the_end, self.disk.check)
         self.topic_commands = TopicCommands(
             self.topics,

@@ -18,13 +18,18 @@ _WHOLE = "catalog"
 
 
 class TopicRecord(msgspec.Struct, frozen=True):
-    """A topic as the catalog knows it. ``overrides`` are the settings that differ from the broker's defaults."""
+    """A topic as the catalog knows it. ``overrides`` are the settings that differ from the broker's defaults.
+
+    ``first_shard`` is the shard of partition 0, if it does not follow from the id: dead letters are in the shard of
+    the messages that they are copies of.
+    """
 
     topic_id: TopicId
     name: str
     partitions: int
     created_at_ns: int
     overrides: dict[str, Any] = {}
+    first_shard: int = 0
 
 
 class TopicCreated(msgspec.Struct, frozen=True, tag="topic_created"):

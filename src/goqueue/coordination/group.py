@@ -121,11 +121,9 @@ _Owned = tuple[Mapping[PartitionKey, str], Mapping[PartitionKey, Handover], dict
 class Group:
     """Looks and decides; ``apply`` changes."""
 
-    def __init__(self, state: GroupState, in_flight: dict[str, int]) -> None:
+    def __init__(self, state: GroupState) -> None:
         self.state = state
         self.name = state.name
-        self.in_flight = in_flight
-        """How many messages each member has in flight; kept by the group's queues."""
         self._owned: _Owned | None = None
 
     def member(self, member_id: str) -> Member:

@@ -18,7 +18,7 @@ from goqueue.delivery.lane import Lane, LaneDump
 from goqueue.delivery.lane_cursors import LaneCursors
 from goqueue.delivery.lease_acks import LeaseAcks, LeaseAcksDump, Recent
 from goqueue.delivery.leases import Leases, lane_of
-from goqueue.model.ids import QueueKey, TopicId
+from goqueue.model.ids import QueueKey, TopicId, split_queue_key
 from goqueue.model.runs import Runs, moved_bits, offsets_in, pairs, to_runs, unpacked
 
 _FOR_EVER = 4_102_444_800 * 10**9
@@ -54,6 +54,7 @@ class Queue:
     def __init__(self, opened: QueueOpened, in_flight: dict[str, int], recent: Recent | None = None) -> None:
         self.key = opened.q
         self.group = opened.group
+        self.group_id = split_queue_key(opened.q)[0]
         self.topic_id = opened.topic_id
         self.partition = opened.partition
         self.cursors = LaneCursors(opened.start)

@@ -85,7 +85,7 @@ async def slow_disk(world: World, rng: Random) -> None:
 
 
 async def release_shard(world: World, rng: Random) -> None:
-    """A shard of groups is let go, and led again, while the others serve."""
+    """A shard is let go, and led again, while the others serve."""
     number, pause_s = rng.random(), rng.choice(_DOWN_S)
 
     async def released(broker: Broker) -> None:
@@ -93,10 +93,9 @@ async def release_shard(world: World, rng: Random) -> None:
         shard = shards[int(number * len(shards))]
         if not shard.is_leading:
             raise NotLeader("it is let go already")
-        await shard.let_go()
+        await broker.groups.shards.let_go(shard)
         await asyncio.sleep(pause_s)
-        shard.load()
-        await broker.groups.lead(shard)
+        await broker.groups.lead([shard])
 
     await world.ask("release a shard", released)
 

@@ -15,8 +15,8 @@ from goqueue.coordination.group import (
     Member,
     Rebalanced,
 )
-from goqueue.coordination.groups import Groups, GroupsEvent
 from goqueue.coordination.rebalance import Rules, decide_join, decide_leave, decide_rebalance
+from goqueue.coordination.shard_state import ShardEvent, ShardState
 from goqueue.delivery.events import Acked, Delivered, QueueClosed, QueueOpened
 from goqueue.model.errors import MemberFenced, StaleGeneration, UnknownMember
 from goqueue.model.ids import queue_key
@@ -30,7 +30,7 @@ class Bench:
     def __init__(self, kind: str = "sticky") -> None:
         self.kind = kind
         self.now = 1_000
-        self.machine = Groups()
+        self.machine = ShardState()
         self.apply([GroupMade("g", "id", {"kind": kind}, self.now)])
 
     @property
@@ -40,10 +40,10 @@ class Bench:
     def rules(self) -> Rules:
         return Rules(self.kind, self.now, self.now + 100)
 
-    def apply(self, events: list[AnyGroupEvent] | list[GroupsEvent]) -> None:
+    def apply(self, events: list[AnyGroupEvent] | list[ShardEvent]) -> None:
         for event in events:
-            self.machine.apply(msgspec.json.decode(msgspec.json.encode(event), type=GroupsEvent))
-        restored = Groups()
+            self.machine.apply(msgspec.json.decode(msgspec.json.encode(event), type=ShardEvent))
+        restored = ShardState()
         for part in self.machine.parts():
             payload = self.machine.dump(part)
             assert payload is not None
@@ -222,18 +222,20 @@ def test_a_group_that_is_deleted_and_made_again_inherits_nothing() -> None:
     key = queue_key("id", "topic", 0)
     bench.join("a")
     bench.apply([QueueOpened(key, "g", "topic", 0, 0), Delivered(key, [0, 5], [], 5, "a", 9)])
-    assert bench.group.in_flight == {"a": 5}
+    assert bench.machine.in_flight["id"] == {"a": 5}
     bench.apply([GroupDeleted("g")])
-    assert key not in bench.machine.by_key and not bench.machine.by_name
-    bench.apply([GroupMade("g", "id2", {}, 1), Acked(key, [(1, [0, 5])])])
-    assert bench.group.in_flight == {} and bench.machine.queues_of(bench.group) == []
+    assert not bench.machine.by_name and key in bench.machine.by_key, "its queues may be in other shards"
+    bench.apply([GroupMade("g", "id2", {}, 1)])
+    assert "id2" not in bench.machine.by_group and "id2" not in bench.machine.in_flight
+    bench.apply([QueueClosed(key), Acked(key, [(1, [0, 5])])])
+    assert bench.machine.queues() == [] and "id" not in bench.machine.in_flight
 
 
 def test_a_queue_that_is_closed_takes_its_messages_out_of_flight() -> None:
     bench = Bench()
     key = queue_key("id", "topic", 0)
     bench.apply([QueueOpened(key, "g", "topic", 0, 0), Delivered(key, [0, 5], [], 5, "a", 9), QueueClosed(key)])
-    assert bench.group.in_flight == {} and bench.machine.queues() == []
+    assert bench.machine.in_flight == {} and bench.machine.queues() == []
 
 
 def test_settings_are_what_was_last_set() -> None:

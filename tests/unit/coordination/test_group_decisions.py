@@ -19,11 +19,11 @@ from goqueue.coordination.group import (
     initial_overrides,
     new_state,
 )
-from goqueue.coordination.groups import Groups
+from goqueue.coordination.shard_state import decide_opening
 from goqueue.delivery.events import QueueOpened
 from goqueue.model.errors import GroupConflict, InvalidRequest, InvalidSettings
 from goqueue.model.group_settings import GroupSettings
-from goqueue.model.ids import GroupId, TopicId, queue_key
+from goqueue.model.ids import GroupId, QueueKey, TopicId, queue_key
 
 DEFAULTS = GroupSettings()
 ID = GroupId("id")
@@ -31,7 +31,7 @@ TOPIC = TopicId("topic")
 
 
 def group_with(*members: str, **overrides: Any) -> Group:
-    group = Group(new_state(decide_creation("g", ID, overrides, DEFAULTS, 5)), {})
+    group = Group(new_state(decide_creation("g", ID, overrides, DEFAULTS, 5)))
     for each in members:
         group.apply(MemberJoined("g", Member(each, "c", ["t"], 1_000)))
     return group
@@ -113,23 +113,12 @@ def test_a_group_with_members_or_messages_on_their_way_is_not_deleted() -> None:
 
 
 def test_queues_are_opened_for_partitions_that_are_new_to_a_group() -> None:
-    machine = Groups()
-    machine.apply(decide_creation("g", ID, {}, DEFAULTS, 5))
-    group = machine.by_name["g"]
-    first = machine.decide_opening(group, {(TOPIC, 0): 3}, 2)
+    group, known = group_with(), set[QueueKey]()
+    first = decide_opening(group, known, {(TOPIC, 0): 3}, 2)
     assert first == [QueueOpened(queue_key(ID, TOPIC, 0), "g", TOPIC, 0, 3)]
-    machine.apply(first[0])
-    assert machine.decide_opening(group, {(TOPIC, 0): 9}, 2) == []
-    second = machine.decide_opening(group, {(TOPIC, 0): 9, (TOPIC, 1): 0}, 2)
+    known.add(first[0].q)
+    assert decide_opening(group, known, {(TOPIC, 0): 9}, 2) == []
+    second = decide_opening(group, known, {(TOPIC, 0): 9, (TOPIC, 1): 0}, 2)
     assert [each.partition for each in second] == [1]
     with pytest.raises(InvalidRequest, match="more than 2 partitions"):
-        machine.decide_opening(group, {(TOPIC, 1): 0, (TOPIC, 2): 0}, 2)
-
-
-def test_a_group_of_the_brokers_own_is_created_with_its_first_queue() -> None:
-    machine = Groups()
-    for partition in (0, 1, 1):
-        for event in machine.decide_own_queue("__own", ID, TOPIC, partition, 5):
-            machine.apply(event)
-    assert [queue.partition for queue in machine.queues()] == [0, 1]
-    assert machine.decide_own_queue("__own", GroupId("another"), TOPIC, 1, 6) == []
+        decide_opening(group, known, {(TOPIC, 1): 0, (TOPIC, 2): 0}, 2)

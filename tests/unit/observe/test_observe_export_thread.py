@@ -207,7 +207,7 @@ print("end", flush=True)
 
 
 def test_a_process_that_does_not_close_it_ends_nevertheless() -> None:
-    done = subprocess.run([sys.executable, "-c", FORGOTTEN], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", FORGOTTEN], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 

@@ -30,7 +30,7 @@ def run(project: Path, *, options: str = "", **files: str) -> tuple[int, list[st
         file.write_text(text)
     command = [sys.executable, str(ROOT / "tools" / "run_tests.py"), "tests"]
     env = os.environ | {"PYTEST_ADDOPTS": f"-q -p no:cacheprovider {options}", "PYTHONPATH": str(ROOT / "tests")}
-    ended = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=100, check=False)
+    ended = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=220, check=False)
     return ended.returncode, ended.stdout.splitlines()
 
 

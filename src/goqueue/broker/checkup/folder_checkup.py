@@ -17,7 +17,7 @@ import msgspec
 from goqueue.broker.checkup.derived_checkup import check_derived
 from goqueue.broker.checkup.journal_checkup import check_journal, snapshot_path
 from goqueue.broker.checkup.small_files import check_small_files
-from goqueue.broker.runtime.journal_kinds import CATALOG, KINDS
+from goqueue.broker.runtime.journal_kinds import CATALOG, EARLIER_CONVERTED, EARLIER_GROUPS, KINDS
 from goqueue.coordination.catalog import Catalog, CatalogState, TopicRecord
 from goqueue.model.errors import CorruptData, TopicNotFound
 from goqueue.model.ids import TopicId
@@ -134,6 +134,9 @@ class Checkup:
     def _check_journals(self) -> Catalog | None:
         catalog: Catalog | None = None
         for name in KINDS:
+            if name == EARLIER_GROUPS.name and (self._root / "logs" / EARLIER_CONVERTED).is_dir():
+                # The next start removes what is left of them.
+                continue
             if name != CATALOG.name and self._options.topic not in {None, name}:
                 continue
             for shard in self._shards(name):

@@ -16,14 +16,16 @@ from typing import Any
 
 from goqueue.broker.dead_letters.moved_messages import REDRIVE, copy_of, mark_of, trace_of
 from goqueue.broker.events.event_recorder import common_reason
-from goqueue.broker.group_shards.dead_letter_topics import CreateTopic, can_be_a_topic, dead_letter_topic, find_or_make
-from goqueue.broker.group_shards.group_shard import GroupShard
-from goqueue.broker.group_shards.host import Host
-from goqueue.broker.group_shards.shard_work import HeldUp
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.read import UNBOUNDED, Bounds, read_messages
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.queues.tally import Tally
+from goqueue.broker.runtime.journal import Journal
+from goqueue.broker.shards.dead_letter_topics import CreateTopic, can_be_a_topic, dead_letter_topic, find_or_make
+from goqueue.broker.shards.host import Host
+from goqueue.broker.shards.shard import Shard, place_of
+from goqueue.broker.shards.shard_directory import Shards
+from goqueue.broker.shards.shard_work import HeldUp
 from goqueue.delivery.dead_letters import decide_moved
 from goqueue.delivery.events import Target
 from goqueue.delivery.queue import Queue
@@ -65,7 +67,10 @@ class _Progress:
 class DeadLetterMover:
     """Of one shard: a task for each queue that has something to move, until it has nothing more."""
 
-    def __init__(self, shard: GroupShard, tally: Tally, create: CreateTopic, check_room: Callable[[], None]) -> None:
+    def __init__(
+        self, shards: Shards, shard: Shard, tally: Tally, create: CreateTopic, check_room: Callable[[], None]
+    ) -> None:
+        self._shards = shards
         self._shard = shard
         self._tally = tally
         self._host: Host = shard.host
@@ -124,7 +129,7 @@ class DeadLetterMover:
             await asyncio.wait(list(self._tasks.values()))
 
     def _is_current(self, queue: Queue) -> bool:
-        return self._shard.journal.machine.by_key.get(queue.key) is queue
+        return self._shard.state.by_key.get(queue.key) is queue
 
     async def _run(self, queue: Queue) -> None:
         failures = 0
@@ -156,7 +161,7 @@ class DeadLetterMover:
         if progress.copied:
             self._done(queue, progress.copied)
             return
-        source = self._shard.place(queue)
+        source = place_of(self._host, queue)
         if source is None:
             raise TopicNotFound("the topic was deleted")
         first = next(iter(queue.moving.values())).target
@@ -171,8 +176,9 @@ class DeadLetterMover:
         if progress.copied:
             return
         chosen = _alike(queue, first)
-        # A copy whose reason is lost in a crash would be there beside the message itself.
-        await self._shard.journal.settled()
+        # A copy whose reason is lost in a crash would be there beside the message itself. The reason is gone with the
+        # queue also if the group is: it may have been made just now.
+        await Journal.all_settled([self._shard.journal, self._shards.of(queue.group).journal])
         frames, carried, gone = await self._load(queue, source, chosen)
         if gone:
             log.warning(
@@ -237,7 +243,7 @@ class DeadLetterMover:
         progress = self._progress[queue.key]
         if self._is_current(queue):
             # Not waited for: if it is lost, the copies are found again.
-            self._shard.change(queue.group, decide_moved(queue, offsets))
+            self._shards.change(queue.group, decide_moved(queue, offsets))
         progress.copied.difference_update(list(offsets))
 
     def _count(self, queue: Queue, carried: int) -> None:

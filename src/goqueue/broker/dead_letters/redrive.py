@@ -10,13 +10,16 @@ from msgspec.structs import replace
 
 from goqueue.broker.dead_letters.moved_messages import REDRIVE
 from goqueue.broker.delays.delayed_messages import due_time
-from goqueue.broker.group_shards.backlog import NORMAL
-from goqueue.broker.group_shards.dead_letter_topics import dead_letter_topic, target_in
-from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.read import Bounds, read_messages
 from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.runtime.journal import Journal
+from goqueue.broker.shards.backlog import NORMAL
+from goqueue.broker.shards.dead_letter_topics import dead_letter_topic, target_in
+from goqueue.broker.shards.shard_directory import Shards
+from goqueue.coordination.group import GroupMade
+from goqueue.coordination.shard_state import ShardEvent
 from goqueue.delivery.dead_letters import decide_redrive
-from goqueue.delivery.events import Target
+from goqueue.delivery.events import QueueOpened, Target
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import GroupNotFound, InvalidRequest, TopicNotFound
 from goqueue.model.ids import GroupId, TopicId, queue_key
@@ -87,7 +90,7 @@ class Redriven:
 
 
 class DeadLetters:
-    def __init__(self, shards: GroupShards) -> None:
+    def __init__(self, shards: Shards) -> None:
         self._shards = shards
 
     def topic_of(self, name: str) -> Topic:
@@ -188,7 +191,6 @@ class DeadLetters:
         if self._shards.host.topic_by_id(topic.record.topic_id) is None:
             # Deleted since they were read: what is opened for it now would never be closed.
             raise TopicNotFound(f"topic {topic.name!r} was deleted")
-        shard = self._shards.of(REDRIVE)
         sent: list[Queue] = []
         count = 0
         for number in sorted({letter.partition for letter in letters}):
@@ -199,12 +201,13 @@ class DeadLetters:
                 if letter.partition == number and (target := self._origin(letter)) is not None
             }
             events = decide_redrive(queue, targets)
-            shard.change(REDRIVE, events)
+            self._shards.change(REDRIVE, events)
             count += sum(size_of(event.fresh) for event in events)
             sent.append(queue)
-        await shard.journal.settled()
+        own, shards = self._shards.of(REDRIVE).journal, self._shards.map
+        await Journal.all_settled([own, *shards.journals_of_queues(queue.key for queue in sent)])
         for queue in sent:
-            await shard.work.moved(queue)
+            await shards.of_queue(queue.key).work.moved(queue)
         return count
 
     async def _is_misfit(self, letter: DeadLetter) -> bool:
@@ -250,17 +253,23 @@ class DeadLetters:
 
     def _known(self, topic: Topic, partition: int) -> Queue | None:
         group = self._shards.get(REDRIVE)
-        return None if group is None else group.queue(topic.record.topic_id, partition)
+        return None if group is None else group.queue(topic, partition)
 
     def _queue(self, topic: Topic, partition: int) -> Queue:
         """Where it is kept what was redriven of a partition; made when it is first needed."""
-        shard = self._shards.of(REDRIVE)
-        machine, topic_id = shard.journal.machine, topic.record.topic_id
-        new_id = GroupId(self._shards.host.randomness.random_bytes(8).hex())
-        shard.change(
-            REDRIVE, machine.decide_own_queue(REDRIVE, new_id, topic_id, partition, self._shards.clock.now_ns())
-        )
-        return machine.by_key[queue_key(machine.by_name[REDRIVE].state.identity, topic_id, partition)]
+        shards, topic_id = self._shards, topic.record.topic_id
+        shards.map.check_led(topic, partition)
+        group = shards.get(REDRIVE)
+        known = None if group is None else group.queue(topic, partition)
+        if known is not None:
+            return known
+        identity = GroupId(shards.host.randomness.random_bytes(8).hex()) if group is None else group.identity
+        key = queue_key(identity, topic_id, partition)
+        opened: list[ShardEvent] = [QueueOpened(key, REDRIVE, topic_id, partition, 0)]
+        if group is None:
+            opened.insert(0, GroupMade(REDRIVE, identity, {}, shards.clock.now_ns()))
+        shards.change(REDRIVE, opened)
+        return shards.map.of_partition(topic, partition).state.by_key[key]
 
 
 def _letter(partition: int, message: Message, queue: Queue | None) -> DeadLetter | None:

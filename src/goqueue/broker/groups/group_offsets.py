@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from goqueue.broker.group_shards.group_shard import ActiveGroup
-from goqueue.broker.group_shards.lag import lag
-from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.groups.subscriptions import Subscriptions
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.queues.stream_commits import StreamCommits
 from goqueue.broker.queues.transactional_acks import TransactionalAcks
 from goqueue.broker.runtime.time_slices import TimeSlice
-from goqueue.coordination.groups import GroupsEvent
+from goqueue.broker.shards.active_group import ActiveGroup
+from goqueue.broker.shards.lag import lag
+from goqueue.broker.shards.shard_directory import Shards
+from goqueue.coordination.shard_state import ShardEvent
 from goqueue.coordination.transaction_records import GroupAcks, GroupOffset
 from goqueue.delivery.committed_offsets import decide_acks_below, decide_commit, decide_reset
 from goqueue.delivery.queue import Queue
@@ -46,7 +46,7 @@ class PartitionLag:
 
 class GroupOffsets:
     def __init__(
-        self, shards: GroupShards, commits: StreamCommits, acks: TransactionalAcks, subscriptions: Subscriptions
+        self, shards: Shards, commits: StreamCommits, acks: TransactionalAcks, subscriptions: Subscriptions
     ) -> None:
         self._shards = shards
         self._host = shards.host
@@ -58,27 +58,29 @@ class GroupOffsets:
     async def commit(self, name: str, member_id: str, offsets: Offsets, generation: int | None = None) -> None:
         """In a stream: everything below is done. In a queue: what was delivered below is, and nothing else."""
         group = self._shards.find(name)
-        events: list[GroupsEvent] = []
+        events: list[ShardEvent] = []
         is_stream = group.settings.mode == "stream"
         for queue, offset in self._checked(group, member_id, offsets, generation):
             events += decide_commit(queue, offset) if is_stream else decide_acks_below(queue, offset)
         group.change(events)
         group.release(member_id)
         group.runtime.wake_all()
-        await group.journal.settled()
+        await group.settled()
 
     def commit_later(
-        self, name: str, member_id: str, offsets: Offsets, generation: int | None, holder: str
-    ) -> tuple[list[GroupOffset], list[GroupAcks]]:
-        """The same for a transaction, which does it when it is committed."""
+        self, name: str, member_id: str, offsets: Offsets, generation: int | None, holder: str, frozen: list[GroupAcks]
+    ) -> list[GroupOffset]:
+        """The same for a transaction, which does it when it is committed. What it holds until then is added to
+        ``frozen``; if that is nothing, an error has changed nothing."""
         group = self._shards.find(name)
         checked = self._checked(group, member_id, offsets, generation)
         if group.settings.mode == "stream":
             later = [GroupOffset(name, queue.key, offset, queue.committed, member_id) for queue, offset in checked]
             for each in later:
                 self._commits.expect(each, holder)
-            return later, []
-        return [], self._acks.freeze_below(group, checked, holder)
+            return later
+        self._acks.freeze_below(group, checked, holder, frozen)
+        return []
 
     def read_again(self, offsets: Sequence[GroupOffset]) -> None:
         """Members of a stream go back to what is committed: the transaction with which they went on was aborted."""
@@ -116,7 +118,8 @@ class GroupOffsets:
             topic = self._host.topic(topic_name)
             for number, offset in by_partition.items():
                 partition = topic.partition(number)
-                queue = group.queue(topic.record.topic_id, number)
+                self._shards.map.check_led(topic, number)
+                queue = group.queue(topic, number)
                 if queue is None:
                     raise NotAssigned(f"group {group.name!r} does not read topic {topic_name!r}")
                 found.append((queue, partition, offset))
@@ -130,7 +133,7 @@ class GroupOffsets:
         for each in await self.lag_in_stretches(name):
             if topic is None or each.topic == topic:
                 found.setdefault(each.topic, {})[each.partition] = each.committed
-        await self._shards.of(name).journal.settled()
+        await self._shards.find(name).settled()
         return found
 
     async def reset(self, name: str, offsets: Offsets) -> None:
@@ -139,7 +142,7 @@ class GroupOffsets:
         What is wrong is found before anything is changed; of very many partitions some are changed after others.
         """
         group = self._shards.find(name)
-        events: list[GroupsEvent] = []
+        events: list[ShardEvent] = []
         topics = [self._host.topic(each) for each in offsets]
         stretch = TimeSlice()
         for topic in topics:
@@ -151,7 +154,7 @@ class GroupOffsets:
                     await stretch.rest()
         # It may have been deleted meanwhile, or know other topics.
         group = self._shards.find(name)
-        group.change(self._subscriptions.opened(group.shard, group.group, topics, group.settings))
+        group.change(self._subscriptions.opened(group.group, topics, group.settings))
         for start in range(0, len(events), _PARTITIONS_AT_A_STRETCH):
             if start:
                 await asyncio.sleep(0)
@@ -159,7 +162,7 @@ class GroupOffsets:
             group.change(events[start : start + _PARTITIONS_AT_A_STRETCH])
         self._subscriptions.watch(group, topics)
         group.runtime.wake_all()
-        await group.journal.settled()
+        await group.settled()
         log.info("a group was set to other offsets", group=name, topics=sorted(offsets)[:10])
 
     def lag(self, name: str) -> list[PartitionLag]:
@@ -178,8 +181,9 @@ class GroupOffsets:
 
     def _lags(self, name: str) -> Iterator[PartitionLag]:
         group = self._shards.find(name)
+        self._shards.map.check_all_led()
         for queue in group.queues():
-            place = group.shard.place(queue)
+            place = group.shards.place(queue)
             if place is None:
                 continue
             topic, partition = place

@@ -1,16 +1,21 @@
-"""What one shard of groups does without a request: messages that come back, sessions that expire, dead letters."""
+"""What one shard does without a request: messages that come back, sessions that expire, dead letters."""
 
 from __future__ import annotations
 
+import asyncio
+
 from goqueue.broker.dead_letters.dead_letter_mover import DeadLetterMover
-from goqueue.broker.group_shards.group_shard import GroupShard
-from goqueue.broker.group_shards.shard_work import HeldUp
 from goqueue.broker.groups.member_expiry import MemberExpiry
 from goqueue.broker.groups.subscriptions import Subscriptions
 from goqueue.broker.queues.returns import Returns
+from goqueue.broker.shards.shard import Shard
+from goqueue.broker.shards.shard_directory import Shards
+from goqueue.broker.shards.shard_work import HeldUp
+from goqueue.delivery.events import QueueClosed
 from goqueue.delivery.queue import Queue
 from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.model.errors import GoQueueError, StorageFailed
+from goqueue.model.ids import GroupId
 from goqueue.model.logging import get_logger
 
 log = get_logger(__name__)
@@ -23,31 +28,53 @@ class LeaderWork:
 
     def __init__(
         self,
-        shard: GroupShard,
+        shards: Shards,
+        shard: Shard,
         returns: Returns,
         expiry: MemberExpiry,
         subscriptions: Subscriptions,
         mover: DeadLetterMover,
     ) -> None:
+        self._shards = shards
         self._shard = shard
         self._clock = shard.host.clock
         self._returns = returns
         self._expiry = expiry
         self._subscriptions = subscriptions
         self.mover = mover
+        self._closing: set[asyncio.Task[None]] = set()
 
     def take_up_queue(self, queue: Queue) -> None:
         self.mover.resume(queue)
 
     def take_up_group(self, name: str) -> None:
-        group = self._shard.get(name)
+        group = self._shards.get(name)
         if group is not None:
             self._expiry.take_up(group)
             self._subscriptions.keep_up(group)
 
+    def group_deleted(self, name: str, identity: GroupId) -> None:
+        self._shards.forget(name)
+        task = asyncio.create_task(self._close_queues(identity))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def _close_queues(self, identity: GroupId) -> None:
+        """If this is interrupted, a start finishes it (``Shards.close_orphans``)."""
+        try:
+            # The other way round a crash could leave a group that has forgotten what it has done.
+            await self._shard.journal.settled()
+            queues = self._shards.map.queues_of(identity)
+            for _ in self._shards.map.append([QueueClosed(queue.key) for queue in queues]):
+                pass
+        except GoQueueError as error:
+            log.warning("queues of a deleted group are left for the next start to close", error=str(error))
+
     def queue_due(self, queue: Queue) -> None:
-        group = self._shard.get(queue.group)
+        group = self._shards.group_of(queue)
         if group is None:
+            # It was deleted, or its coordinator is led elsewhere just now.
+            self._shard.look_again(queue, _TRY_AGAIN_NS)
             return
         try:
             self._returns.return_due(group, queue, self._clock.now_ns())
@@ -59,7 +86,7 @@ class LeaderWork:
 
     def group_due(self, name: str) -> None:
         try:
-            self._expiry.expire_due(self._shard, name)
+            self._expiry.expire_due(self._shards, name)
         except StorageFailed as error:
             log.error("a group stands still until the broker is restarted", group=name, error=str(error))
         except GoQueueError as error:
@@ -77,3 +104,4 @@ class LeaderWork:
 
     async def stop(self) -> None:
         await self.mover.stop()
+        await asyncio.gather(*self._closing)

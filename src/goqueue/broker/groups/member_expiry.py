@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from goqueue.broker.events.event_recorder import INTERNAL
-from goqueue.broker.group_shards.group_shard import ActiveGroup, GroupShard
 from goqueue.broker.groups.subscriptions import Subscriptions
 from goqueue.broker.queues.returns import Returns
+from goqueue.broker.shards.active_group import ActiveGroup
+from goqueue.broker.shards.shard_directory import Shards
 from goqueue.coordination.group import Member
-from goqueue.coordination.groups import GroupsEvent
 from goqueue.coordination.rebalance import decide_leave
+from goqueue.coordination.shard_state import ShardEvent
 from goqueue.model.clock import NANOS_PER_MS, Clock
+from goqueue.model.errors import GoQueueError
 from goqueue.model.logging import get_logger
 from goqueue.observe.trace_event import RELEASED
 
@@ -31,6 +33,13 @@ class MemberExpiry:
             group.runtime.session(member, now_ns)
         self.arm(group)
 
+    def return_departed(self, group: ActiveGroup) -> None:
+        """Return to the queues what members have in flight who left while that could not be noted everywhere."""
+        try:
+            group.change(self._returns.of_departed(group), RELEASED)
+        except GoQueueError as error:
+            log.warning("messages come back when their visibility timeout ends", group=group.name, error=str(error))
+
     def arm(self, group: ActiveGroup) -> None:
         """Set the timer for the next session, handover or idle time that may expire."""
         state = group.group.state
@@ -50,9 +59,9 @@ class MemberExpiry:
         ends_ns = (heard_ns if session.calls else session.heard_ns) + member.session_timeout_ms * NANOS_PER_MS
         group.shard.group_times.set(group.name, self._clock.now_ns() + max(0, ends_ns - heard_ns))
 
-    def expire_due(self, shard: GroupShard, name: str) -> None:
+    def expire_due(self, shards: Shards, name: str) -> None:
         """Take out silent members, complete overdue handovers, delete a group that was empty for too long."""
-        group = shard.get(name)
+        group = shards.get(name)
         if group is None:
             return
         if group.runtime.is_behind:
@@ -72,15 +81,15 @@ class MemberExpiry:
         ends_at_ns = _idle_until_ns(group)
         if ends_at_ns is None or ends_at_ns > now_ns:
             self.arm(group)
-        elif any(queue.moving for queue in group.queues()):
-            shard.group_times.set(name, now_ns + _LOOK_AGAIN_NS)
+        elif not group.shards.are_all_led or any(queue.moving for queue in group.queues()):
+            group.shard.group_times.set(name, now_ns + _LOOK_AGAIN_NS)
         else:
             log.info("a group without members is deleted", group=name)
             group.change(group.group.decide_deletion(is_moving=False))
 
     def remove(self, group: ActiveGroup, gone: list[str], *, orderly: bool) -> None:
         """Take members out of the group, and return to the queues what they have in flight."""
-        events: list[GroupsEvent] = []
+        events: list[ShardEvent] = []
         for member_id in gone:
             events += self._returns.of_member(group, member_id, orderly=orderly)
         left = [each for each in group.group.state.members.values() if each.member_id not in gone]

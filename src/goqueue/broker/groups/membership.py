@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.groups.member_expiry import MemberExpiry
 from goqueue.broker.groups.subscriptions import Subscriptions
 from goqueue.broker.queues.returns import Returns
 from goqueue.broker.queues.stream_commits import StreamCommits
+from goqueue.broker.shards.shard_directory import Shards
 from goqueue.coordination.group import (
     Group,
     GroupMade,
@@ -20,8 +20,8 @@ from goqueue.coordination.group import (
     initial_overrides,
     new_state,
 )
-from goqueue.coordination.groups import GroupsEvent
 from goqueue.coordination.rebalance import decide_join
+from goqueue.coordination.shard_state import ShardEvent
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown, specs
 from goqueue.model.group_settings import GroupSettings, parse_group_settings
@@ -70,7 +70,7 @@ class Assignment:
 class Membership:
     def __init__(
         self,
-        shards: GroupShards,
+        shards: Shards,
         returns: Returns,
         commits: StreamCommits,
         subscriptions: Subscriptions,
@@ -93,13 +93,12 @@ class Membership:
         initial = parse_group_settings(dict(request.initial_settings))
         self._check_join(request)
         topics = [self._host.topic(each) for each in dict.fromkeys(request.topics)]
-        shard = self._shards.of(name)
-        active = shard.get(name)
-        events: list[GroupsEvent] = []
+        active = self._shards.get(name)
+        events: list[ShardEvent] = []
         if active is None:
             created = self.decide_creation(name, initial_overrides(initial, settings, self._host.config.group))
             events.append(created)
-            group = Group(new_state(created), {})
+            group = Group(new_state(created))
         else:
             group = active.group
             events += decide_change(group, active.settings, settings)
@@ -126,10 +125,10 @@ class Membership:
             )
             events += self._returns.of_member(active, replaced.member_id, orderly=False)
         members = [*group.state.members.values(), member]
-        events += self._subscriptions.opened(shard, group, topics, effective)
+        events += self._subscriptions.opened(group, topics, effective)
         partitions, rules = self._subscriptions.partitions(members), self._subscriptions.rules(effective)
         events += decide_join(group, member, partitions, rules)
-        shard.change(name, events, RELEASED)
+        self._shards.change(name, events, RELEASED)
         active = self._shards.find(name)
         self._subscriptions.watch(active, topics)
         session = active.runtime.session(member.member_id, self._clock.monotonic_ns())
@@ -137,7 +136,7 @@ class Membership:
         # The others are looked at when their time comes: nothing has changed for them.
         self._expiry.arm_member(active, member)
         self._subscriptions.release_idle(active)
-        await shard.journal.settled()
+        await active.settled()
         return self.assignment(name, member.member_id)
 
     def decide_creation(self, name: str, overrides: dict[str, Any]) -> GroupMade:
@@ -166,19 +165,19 @@ class Membership:
         if generation is not None and generation > current:
             raise InvalidRequest(f"generation {shown(generation)} has not been yet; group {name!r} is at {current}")
         group.runtime.session(member_id, self._clock.monotonic_ns())
-        await group.journal.settled()
+        await group.settled()
         return self.assignment(name, member_id)
 
     async def leave(self, name: str, member_id: str, *, if_idle: bool = False) -> bool:
         """What the member has in flight is given back at once; with ``if_idle`` it stays if there is any: False."""
         group = self._shards.find(name)
         group.group.member(member_id)
-        if if_idle and group.group.in_flight.get(member_id, 0):
+        if if_idle and group.in_flight(member_id):
             return False
         if group.settings.mode == "stream":
             self._commits.auto_commit(group, member_id, now=True)
         self._expiry.remove(group, [member_id], orderly=True)
-        await group.journal.settled()
+        await group.settled()
         return True
 
     async def resume(self, name: str, member_id: str, held: Collection[tuple[str, int, int]]) -> Assignment:
@@ -226,7 +225,7 @@ class Membership:
         """What the member has, as soon as its version is another than ``seen``."""
         group = self._shards.find(name)
         await group.runtime.wait_for_change(seen)
-        await group.journal.settled()
+        await group.settled()
         return self.assignment(name, member_id)
 
     def set_window(self, name: str, member_id: str, messages: int | None) -> None:
@@ -242,7 +241,8 @@ class Membership:
         group = self._shards.get_led(name)
         session = None if group is None else group.runtime.sessions.get(member_id)
         if session is not None:
-            session.calls += change
+            # The session may be a new one, which knows nothing of a stream that ends.
+            session.calls = max(0, session.calls + change)
             session.heard_ns = self._clock.monotonic_ns()
 
     def _new_id(self) -> str:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from goqueue.broker.events.event_recorder import INTERNAL
-from goqueue.broker.group_shards.group_shard import ActiveGroup, GroupShard
-from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.shards.active_group import ActiveGroup
+from goqueue.broker.shards.shard_directory import Shards
 from goqueue.coordination.group import Group, Member
-from goqueue.coordination.groups import GroupsEvent
 from goqueue.coordination.rebalance import Rules, decide_rebalance
+from goqueue.coordination.shard_state import ShardEvent, decide_opening
 from goqueue.delivery.events import QueueClosed, QueueOpened
 from goqueue.model.clock import NANOS_PER_MS, NANOS_PER_SECOND
 from goqueue.model.errors import GoQueueError
 from goqueue.model.group_settings import GroupSettings
-from goqueue.model.ids import PartitionKey, partition_key
+from goqueue.model.ids import PartitionKey, TopicId, partition_key
 from goqueue.model.logging import get_logger
 
 log = get_logger(__name__)
@@ -24,7 +24,7 @@ _TRY_AGAIN_NS = NANOS_PER_SECOND
 
 
 class Subscriptions:
-    def __init__(self, shards: GroupShards) -> None:
+    def __init__(self, shards: Shards) -> None:
         self._shards = shards
         self._host = shards.host
         self._clock = shards.clock
@@ -46,24 +46,24 @@ class Subscriptions:
             for topic in self.topics(names)
         }
 
-    def opened(
-        self, shard: GroupShard, group: Group, topics: Sequence[Topic], settings: GroupSettings
-    ) -> list[QueueOpened]:
+    def opened(self, group: Group, topics: Sequence[Topic], settings: GroupSettings) -> list[QueueOpened]:
         """Queues for partitions that are new to the group. They begin where the group begins, as of now."""
-        starts = {
-            (topic.record.topic_id, number): partition.stable_end
-            if settings.start == "latest"
-            else partition.log.start_offset
-            for topic in topics
-            for number, partition in enumerate(topic.partitions)
-        }
-        return shard.journal.machine.decide_opening(group, starts, self._host.config.limits.max_group_partitions)
+        starts: dict[tuple[TopicId, int], int] = {}
+        for topic in topics:
+            for number, partition in enumerate(topic.partitions):
+                # Whether there is one already is not known otherwise.
+                self._shards.map.check_led(topic, number)
+                is_at_end = settings.start == "latest"
+                start = partition.stable_end if is_at_end else partition.log.start_offset
+                starts[topic.record.topic_id, number] = start
+        known = {queue.key for queue in self._shards.map.queues_of(group.state.identity)}
+        return decide_opening(group, known, starts, self._host.config.limits.max_group_partitions)
 
     def watch(self, group: ActiveGroup, topics: Sequence[Topic]) -> None:
         wanted = {topic.record.topic_id for topic in topics}
         for queue in group.queues():
             if queue.topic_id in wanted:
-                group.shard.watch(queue)
+                self._shards.map.watch(queue)
 
     def release_idle(self, group: ActiveGroup) -> None:
         """Handovers of which the old owner has nothing in hand happen at once."""
@@ -76,8 +76,8 @@ class Subscriptions:
     def topic_created(self, topic: Topic) -> None:
         """Members that wait for a topic of this name get it."""
         for shard in self._shards.leading:
-            for name in shard.journal.machine.names():
-                group = shard.get(name)
+            for name in shard.state.names():
+                group = self._shards.get(name)
                 if group is None:
                     continue
                 if any(topic.name in member.topics for member in group.group.state.members.values()):
@@ -87,12 +87,11 @@ class Subscriptions:
     def topic_deleted(self, topic: Topic) -> None:
         """Nothing is left of it, in any group."""
         self._shards.forget_topic(topic)
-        for shard in self._shards.leading:
-            queues = shard.journal.machine.queues()
-            for name in sorted({queue.group for queue in queues if queue.topic_id == topic.record.topic_id}):
-                group = shard.get(name)
-                if group is not None:
-                    self.keep_up(group)
+        queues = [queue for shard in self._shards.leading for queue in shard.state.queues()]
+        for name in sorted({queue.group for queue in queues if queue.topic_id == topic.record.topic_id}):
+            group = self._shards.get_led(name)
+            if group is not None:
+                self.keep_up(group)
 
     def keep_up(self, group: ActiveGroup) -> None:
         """Bring a group in line with the topics that there are, now or as soon as its journal can be written.
@@ -109,14 +108,15 @@ class Subscriptions:
             group.runtime.is_behind = False
 
     def _rebalance(self, group: ActiveGroup) -> None:
-        shard = group.shard
-        events: list[GroupsEvent] = [QueueClosed(queue.key) for queue in group.queues() if shard.place(queue) is None]
+        events: list[ShardEvent] = [
+            QueueClosed(queue.key) for queue in group.queues() if group.shards.place(queue) is None
+        ]
         if group.name.startswith(INTERNAL):
             group.change(events)
             return
         members = list(group.group.state.members.values())
         topics = self.topics([topic for member in members for topic in member.topics])
-        events += self.opened(shard, group.group, topics, group.settings)
+        events += self.opened(group.group, topics, group.settings)
         events += decide_rebalance(group.group, self.partitions(members), self.rules(group.settings))
         group.change(events)
         if group.settings.kind == "shared" and events:

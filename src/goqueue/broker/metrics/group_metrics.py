@@ -7,13 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from goqueue.broker.events.event_recorder import INTERNAL
-from goqueue.broker.group_shards.group_runtime import GroupRuntime
-from goqueue.broker.group_shards.group_shard import GroupShard
-from goqueue.broker.group_shards.lag import lag
-from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.metrics.lane_metrics import Figure, delivered_by_lane, lane_labels
 from goqueue.broker.metrics.topic_metrics import TopicMetrics
 from goqueue.broker.runtime.time_slices import TimeSlice
+from goqueue.broker.shards.group_runtime import GroupRuntime
+from goqueue.broker.shards.lag import lag
+from goqueue.broker.shards.shard_directory import Shards
+from goqueue.broker.shards.shard_map import ShardMap
 from goqueue.coordination.group import Group
 from goqueue.delivery.queue import Queue
 from goqueue.model.config import MetricsConfig
@@ -102,7 +102,7 @@ class GroupMetrics:
         self._others = _series(OTHER)
         self._rest = OverflowTotals()
 
-    async def collect(self, shards: GroupShards, figures: Figures, stretch: TimeSlice) -> None:
+    async def collect(self, shards: Shards, figures: Figures, stretch: TimeSlice) -> None:
         """``topics`` have been admitted before. Gives way to others now and then."""
         groups = _groups(shards)
         figures.add("goqueue_groups", len(groups))
@@ -124,7 +124,7 @@ class GroupMetrics:
             for queue in active.queues():
                 if stretch.is_over:
                     await stretch.rest()
-                self._add_up(active.shard, series, queue, pairs, figures)
+                self._add_up(active.shards, series, queue, pairs, figures)
         if len(groups) > len(self._series):
             figures.add("goqueue_group_members", members_of_others, self._others.group)
         for pair in pairs.values():
@@ -191,9 +191,9 @@ class GroupMetrics:
     # What is shown
 
     def _add_up(
-        self, shard: GroupShard, series: _Series, queue: Queue, pairs: dict[str, _Pair], figures: Figures
+        self, shards: ShardMap, series: _Series, queue: Queue, pairs: dict[str, _Pair], figures: Figures
     ) -> None:
-        place = shard.place(queue)
+        place = shards.place(queue)
         if place is None:
             return
         pair = self._pair_of(series, queue.topic_id)
@@ -229,7 +229,7 @@ class GroupMetrics:
             self._rest.observe(who, _END_TO_END, series.group, runtime.end_to_end)
 
     async def _show_settled(
-        self, shards: GroupShards, groups: Iterable[Group], figures: Figures, stretch: TimeSlice
+        self, shards: Shards, groups: Iterable[Group], figures: Figures, stretch: TimeSlice
     ) -> None:
         """What became of messages, by group and topic."""
         identities = {group.name: group.state.identity for group in groups}
@@ -256,11 +256,11 @@ class GroupMetrics:
                     self._rest.count(topic, name, topic_series.topic, count)
 
 
-def _groups(shards: GroupShards) -> list[Group]:
+def _groups(shards: Shards) -> list[Group]:
     """Users' groups, not the broker's own."""
     return [
         group
         for shard in shards.leading
-        for name, group in sorted(shard.journal.machine.by_name.items())
+        for name, group in sorted(shard.state.by_name.items())
         if not name.startswith(INTERNAL)
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from goqueue.broker.group_shards.group_runtime import GroupRuntime
+from goqueue.broker.shards.group_runtime import GroupRuntime
 from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.model.message import PRIORITY_LABELS
 from goqueue.observe.exposition import labelled

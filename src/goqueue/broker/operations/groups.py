@@ -13,7 +13,7 @@ from goqueue.broker.operations.caller import Caller
 from goqueue.broker.operations.gate import Resource, ResourceOperations, Served, operation
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.runtime.time_slices import TimeSlice
-from goqueue.coordination.group import Group
+from goqueue.broker.shards.active_group import ActiveGroup
 from goqueue.model.group_settings import GroupSettings
 from goqueue.model.ids import partition_key
 from goqueue.storage.log import lanes
@@ -85,13 +85,14 @@ class GroupOperations(ResourceOperations):
             state.created_at_ns,
             settings,
             sorted(state.overrides),
-            self._members(found.group, lag, is_shared=settings.kind == "shared"),
+            self._members(found, lag, is_shared=settings.kind == "shared"),
             lag,
             held_back,
         )
 
-    def _members(self, group: Group, lag: list[PartitionLag], *, is_shared: bool) -> list[MemberDescription]:
+    def _members(self, active: ActiveGroup, lag: list[PartitionLag], *, is_shared: bool) -> list[MemberDescription]:
         """In one pass over the partitions, however many members there are."""
+        group = active.group
         assigned: dict[str, AssignedPartitions] = {}
         revoking: dict[str, AssignedPartitions] = {}
         by_topic: dict[str, AssignedPartitions] = {}
@@ -113,7 +114,7 @@ class GroupOperations(ResourceOperations):
                 if is_shared
                 else assigned.get(member_id, []),
                 revoking.get(member_id, []),
-                group.in_flight.get(member_id, 0),
+                active.in_flight(member_id),
             )
             for member_id, member in group.state.members.items()
         ]

@@ -6,7 +6,6 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
-from goqueue.broker.group_shards.dead_letter_topics import dead_letter_topic
 from goqueue.broker.operations.caller import Caller
 from goqueue.broker.operations.gate import Resource, ResourceOperations, Served, operation
 from goqueue.broker.operations.limits import too_many_polled
@@ -14,6 +13,7 @@ from goqueue.broker.queues.lane_report import PartitionLanes, lane_stats
 from goqueue.broker.queues.peek import Peek, PeekPage
 from goqueue.broker.queues.polling import Delivery, PollBounds
 from goqueue.broker.queues.tally import Tally
+from goqueue.broker.shards.dead_letter_topics import dead_letter_topic
 from goqueue.delivery.receipts import parse_receipt
 from goqueue.delivery.settlement_requests import LeaseClaim, SettlementRequest
 from goqueue.model.errors import GoQueueError, TopicNotFound

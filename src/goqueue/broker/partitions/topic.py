@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from goqueue.broker.partitions.dedup_ids import DedupIds
 from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.runtime.shard_placement import first_shard_of, shard_of_partition
 from goqueue.coordination.catalog import TopicRecord
 from goqueue.model.errors import PartitionNotFound
 from goqueue.model.fields import shown
 from goqueue.model.topic_settings import TopicSettings
 from goqueue.storage.log.log import LogOptions
+
+DEAD_LETTER_SUFFIX = ".dlq"
+_MAX_STEM = 196
+"""So that a name with the suffix is not longer than names may be."""
 
 
 @dataclass(slots=True)
@@ -24,10 +29,25 @@ class Topic:
     closed: bool = False
     next_keyless: int = 0
     """The partition whose turn it is to get messages without a key."""
+    shards: list[int] = field(init=False)
+    """The shard of each partition."""
+
+    def __post_init__(self) -> None:
+        first = first_shard_of(self.record)
+        self.shards = [shard_of_partition(first, number) for number in range(len(self.partitions))]
 
     @property
     def name(self) -> str:
         return self.record.name
+
+    @property
+    def dead_letter_name(self) -> str:
+        """The name of the topic for its dead letters, unless it is one itself."""
+        return self.settings.dead_letter_topic or self.default_dead_letter_name
+
+    @property
+    def default_dead_letter_name(self) -> str:
+        return self.record.name[:_MAX_STEM] + DEAD_LETTER_SUFFIX
 
     def partition(self, number: int) -> Partition:
         if not 0 <= number < len(self.partitions):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from goqueue.broker.group_shards.group_runtime import Share
-from goqueue.broker.group_shards.group_shard import ActiveGroup
-from goqueue.broker.group_shards.host import Host
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.queues.poll_attempt import Poller, Visit
+from goqueue.broker.shards.active_group import ActiveGroup
+from goqueue.broker.shards.group_runtime import Share
+from goqueue.broker.shards.shard_directory import Shards
 from goqueue.coordination.group import Group
 from goqueue.delivery.fetch import decide_drop
 from goqueue.delivery.queue import Queue
@@ -18,8 +18,9 @@ _NOTHING = Share({}, frozenset())
 
 
 class AssignedQueues:
-    def __init__(self, host: Host) -> None:
-        self._topics = host.topics
+    def __init__(self, shards: Shards) -> None:
+        self._topics = shards.host.topics
+        self._map = shards.map
 
     def share(self, poller: Poller) -> Share:
         """The queues and partitions of a member, kept until the next rebalance."""
@@ -30,15 +31,20 @@ class AssignedQueues:
     def _work_out(self, poller: Poller, shares: dict[str, Share]) -> dict[str, Share]:
         group = poller.group.group
         if poller.group.settings.kind == "shared":
-            shares[poller.member_id] = _share(group, self._partitions(group.member(poller.member_id).topics))
+            shares[poller.member_id] = self._share(group, self._partitions(group.member(poller.member_id).topics))
         else:
             # One pass over the owners gives all members' shares.
-            shares.update((each, _share(group, names)) for each, names in group.owned().items())
+            shares.update((each, self._share(group, names)) for each, names in group.owned().items())
         return shares
 
+    def _share(self, group: Group, partitions: list[PartitionKey]) -> Share:
+        keys = (queue_key_of(group.state.identity, partition) for partition in partitions)
+        return Share({key: self._map.of_queue(key).journal for key in keys}, frozenset(partitions))
+
     def queues(self, poller: Poller) -> list[Queue]:
-        queues = poller.group.journal.machine.by_key
-        return [queue for key in self.share(poller).queues if (queue := queues.get(key)) is not None]
+        """Those in shards that lead."""
+        queues = self.share(poller).queues.items()
+        return [queue for key, journal in queues if (queue := journal.machine.by_key.get(key)) is not None]
 
     def _partitions(self, topics: Sequence[str]) -> list[PartitionKey]:
         found: list[PartitionKey] = []
@@ -52,10 +58,12 @@ class AssignedQueues:
         """Asked after every await: the member may have left, the partition have been taken from it, or the state been
         loaded again."""
         poller, queue = visit.poller, visit.queue
+        journal = self.share(poller).queues.get(queue.key)
         return (
-            poller.group.journal.machine.by_key.get(queue.key) is queue
+            journal is not None
+            and journal.machine.by_key.get(queue.key) is queue
+            and not poller.group.is_over
             and poller.member_id in poller.group.group.state.members
-            and queue.key in self.share(poller).queues
         )
 
 
@@ -66,8 +74,3 @@ def drop_expired(group: ActiveGroup, queue: Queue, partition: Partition) -> None
         group.change(dropped)
         # Members that had some of it in flight have room again.
         group.runtime.wake_all()
-
-
-def _share(group: Group, partitions: list[PartitionKey]) -> Share:
-    queues = dict.fromkeys(queue_key_of(group.state.identity, partition) for partition in partitions)
-    return Share(queues, frozenset(partitions))

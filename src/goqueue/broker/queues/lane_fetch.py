@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from goqueue.broker.group_shards.backlog import LANES, at_most_waiting, left_behind, may_scan, next_of_lane, stranded
-from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.queues.assigned_queues import AssignedQueues
 from goqueue.broker.queues.poll_attempt import Attempt, Delivery, Visit
 from goqueue.broker.queues.queue_fetch import QueueFetch
 from goqueue.broker.queues.read_ahead import Ahead, ReadAhead
 from goqueue.broker.queues.returns import Returns
-from goqueue.coordination.groups import GroupsEvent
+from goqueue.broker.shards.backlog import LANES, at_most_waiting, left_behind, may_scan, next_of_lane, stranded
+from goqueue.broker.shards.shard_directory import Shards
+from goqueue.coordination.shard_state import ShardEvent
 from goqueue.delivery.fetch import decide_read_ahead, decide_skip
 from goqueue.delivery.in_flight_batch import InFlightBatch
 from goqueue.delivery.lane_scheduler import LaneScheduler
@@ -51,7 +51,7 @@ class _Job:
 
 
 class LaneFetch:
-    def __init__(self, shards: GroupShards, assigned: AssignedQueues, fetch: QueueFetch, returns: Returns) -> None:
+    def __init__(self, shards: Shards, assigned: AssignedQueues, fetch: QueueFetch, returns: Returns) -> None:
         self._returns = returns
         self._assigned = assigned
         self._fetch = fetch
@@ -84,7 +84,7 @@ class LaneFetch:
     def _visits(self, attempt: Attempt, reading: set[QueueKey]) -> list[Visit]:
         found = []
         for queue in attempt.to_visit:
-            where = attempt.poller.group.shard.place(queue)
+            where = attempt.poller.group.shards.place(queue)
             if where is not None and queue.key not in reading:
                 visit = Visit(attempt.poller, queue, where[0], where[1], attempt.room)
                 found.append(visit)
@@ -191,7 +191,7 @@ class LaneFetch:
             return []
         until_ns = self._fetch.until_ns(visit)
         handed: list[tuple[_Job, FrameRun]] = []
-        events: list[GroupsEvent] = []
+        events: list[ShardEvent] = []
         front, messages, size = queue.front, room.messages, room.size
         for job in jobs:
             lane, ahead = job.lane, job.ahead

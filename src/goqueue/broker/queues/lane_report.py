@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from goqueue.broker.group_shards.backlog import LANES, waiting
-from goqueue.broker.group_shards.group_runtime import Served
-from goqueue.broker.group_shards.group_shard import ActiveGroup
-from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.runtime.time_slices import TimeSlice
+from goqueue.broker.shards.active_group import ActiveGroup
+from goqueue.broker.shards.backlog import LANES, waiting
+from goqueue.broker.shards.group_runtime import Served
+from goqueue.broker.shards.shard_directory import Shards
 from goqueue.delivery.leases import lane_of
 from goqueue.delivery.queue import Queue
 from goqueue.storage.log import lanes
@@ -55,7 +55,7 @@ class PartitionLanes:
     groups: list[GroupLanes]
 
 
-async def lane_stats(shards: GroupShards, topic: str | None) -> list[PartitionLanes]:
+async def lane_stats(shards: Shards, topic: str | None) -> list[PartitionLanes]:
     """Of every partition, or of those of one topic, in order."""
     now_ns = shards.clock.now_ns()
     topics = [shards.host.topic(topic)] if topic is not None else list(shards.host.running_topics())
@@ -66,7 +66,7 @@ async def lane_stats(shards: GroupShards, topic: str | None) -> list[PartitionLa
         if group is None or group.settings.mode != "queue":
             continue
         for queue in group.queues():
-            place = group.shard.place(queue)
+            place = group.shards.place(queue)
             if place is not None:
                 queues.setdefault(place[1], []).append((group, queue))
             if stretch.is_over:
@@ -79,7 +79,7 @@ async def lane_stats(shards: GroupShards, topic: str | None) -> list[PartitionLa
             groups = [
                 _of_group(group, queue, partition, now_ns)
                 for group, queue in queues.get(partition, ())
-                if group.journal.machine.by_key.get(queue.key) is queue
+                if group.shards.has(queue)
             ]
             found.append(PartitionLanes(each.name, number, _of_partition(partition, now_ns), groups))
             # Index files of old segments may have to be read.

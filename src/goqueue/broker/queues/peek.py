@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from goqueue.broker.group_shards.group_shard import ActiveGroup
-from goqueue.broker.group_shards.message_status import standings_in
-from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.read import Bounds, read_messages
 from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.shards.active_group import ActiveGroup
+from goqueue.broker.shards.message_status import standings_in
+from goqueue.broker.shards.shard_directory import Shards
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.fields import shown
@@ -106,7 +106,7 @@ class PeekPage:
 class Peeking:
     """Reads what groups know and what logs have. Nothing is changed by it."""
 
-    def __init__(self, shards: GroupShards) -> None:
+    def __init__(self, shards: Shards) -> None:
         self._shards = shards
 
     async def page(self, name: str, wanted: Peek) -> PeekPage:
@@ -144,7 +144,7 @@ class Peeking:
             if wanted.partition is not None:
                 topic.partition(wanted.partition)
         for queue in group.queues():
-            place = group.shard.place(queue)
+            place = group.shards.place(queue)
             if place is not None and wanted.topic in (None, place[0].name):
                 found.append((*place, queue))
         if wanted.topic is not None and not found:

@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
-from goqueue.broker.group_shards.backlog import NORMAL
-from goqueue.broker.group_shards.group_runtime import Session
-from goqueue.broker.group_shards.group_shard import ActiveGroup
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.shards.active_group import ActiveGroup
+from goqueue.broker.shards.backlog import NORMAL
+from goqueue.broker.shards.group_runtime import Session
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.receipts import Seal
 from goqueue.model.errors import GoQueueError, TopicNotFound

@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from goqueue.broker.group_shards.group_runtime import Session, Waiter
-from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.queues.assigned_queues import AssignedQueues
 from goqueue.broker.queues.lane_fetch import LaneFetch
 from goqueue.broker.queues.poll_attempt import Attempt, Delivery, Poller, Room, Visit
@@ -22,6 +20,9 @@ from goqueue.broker.queues.returns import Returns
 from goqueue.broker.queues.stream_commits import StreamCommits
 from goqueue.broker.queues.stream_fetch import StreamFetch
 from goqueue.broker.queues.tally import Tally
+from goqueue.broker.runtime.journal import Journal
+from goqueue.broker.shards.group_runtime import Session, Waiter
+from goqueue.broker.shards.shard_directory import Shards
 from goqueue.delivery.queue import Queue
 
 __all__ = ["Delivery", "PollBounds", "Polling"]
@@ -42,11 +43,11 @@ class PollBounds:
 
 
 class Polling:
-    def __init__(self, shards: GroupShards, returns: Returns, commits: StreamCommits, tally: Tally) -> None:
+    def __init__(self, shards: Shards, returns: Returns, commits: StreamCommits, tally: Tally) -> None:
         self._shards = shards
         self._returns = returns
         self._commits = commits
-        self._assigned = AssignedQueues(shards.host)
+        self._assigned = AssignedQueues(shards)
         self._queue_fetch = QueueFetch(shards, self._assigned, returns, tally)
         self._lane_fetch = LaneFetch(shards, self._assigned, self._queue_fetch, returns)
         self._stream_fetch = StreamFetch(shards, self._assigned, commits, tally)
@@ -107,7 +108,7 @@ class Polling:
     def _is_worth_a_look(self, poller: Poller, queue: Queue) -> bool:
         if poller.group.settings.mode == "queue":
             return poller.group.has_something(queue)
-        place = poller.group.shard.place(queue)
+        place = poller.group.shards.place(queue)
         return place is not None and place[1].stable_end > self._stream_fetch.position(poller.session, queue, place[1])
 
     def _room(self, poller: Poller, bounds: PollBounds) -> int:
@@ -120,7 +121,7 @@ class Polling:
             most = min(most, bounds.max_in_flight)
         if poller.session.window is not None:
             most = min(most, poller.session.window)
-        return min(bounds.max_messages, most - poller.group.group.in_flight.get(poller.member_id, 0))
+        return min(bounds.max_messages, most - poller.group.in_flight(poller.member_id))
 
     def pause_s(self, name: str, member_id: str, bounds: PollBounds) -> float:
         """How long a member that has plenty in flight can do without more, if there is room for little.
@@ -130,7 +131,7 @@ class Polling:
         group = self._shards.get_led(name)
         if group is None:
             return 0.0
-        in_flight = group.group.in_flight.get(member_id, 0)
+        in_flight = group.in_flight(member_id)
         session = group.runtime.sessions.get(member_id)
         room = self._room(Poller(group, member_id, session or Session(0)), bounds)
         return in_flight * _LEAST_S_EACH if 0 < room < in_flight // 2 else 0.0
@@ -156,7 +157,7 @@ class Polling:
             else:
                 await self._in_order(attempt, is_stream=is_stream)
             if attempt.found and not is_stream:
-                await group.journal.settled()
+                await self._settled(attempt.found)
         except BaseException:
             # What was taken is in no answer, and must not be taken for seen.
             session.go_back(attempt.steps)
@@ -170,12 +171,21 @@ class Polling:
             raise attempt.failure
         return attempt.found
 
+    async def _settled(self, found: Sequence[Delivery]) -> None:
+        """Only what the answer tells of is waited for: another partition's disk may have failed."""
+        topics, shards = self._shards.host.topics.by_name, self._shards.map.by_number
+        places = dict.fromkeys((each.topic, each.partition) for each in found)
+        found_in = [(topics[name].shards, number) for name, number in places if name in topics]
+        # A topic that was made again meanwhile may have fewer partitions, and has none of these messages.
+        own = [shards[numbers[number]].journal for numbers, number in found_in if number < len(numbers)]
+        await Journal.all_settled(dict.fromkeys(own))
+
     async def _in_order(self, attempt: Attempt, *, is_stream: bool) -> None:
         """Everything is of lane normal, or it is a stream and lanes do not matter."""
-        session, shard = attempt.poller.session, attempt.poller.group.shard
+        session, shards = attempt.poller.session, attempt.poller.group.shards
         while attempt.to_visit and attempt.room.is_left:
             queue = attempt.to_visit.popleft()
-            where = shard.place(queue)
+            where = shards.place(queue)
             if where is None:
                 continue
             visit = Visit(attempt.poller, queue, where[0], where[1], attempt.room)

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from goqueue.broker.group_shards.backlog import is_plain, left_behind, may_scan, next_of_lane
-from goqueue.broker.group_shards.dead_letter_topics import target_for
-from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.frame_selection import read_frames_at
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.read import find_damaged_frames
@@ -19,6 +16,9 @@ from goqueue.broker.queues.deliverable_frames import GroupView, candidates, expi
 from goqueue.broker.queues.poll_attempt import Delivery, Visit
 from goqueue.broker.queues.returns import Returns
 from goqueue.broker.queues.tally import Tally
+from goqueue.broker.shards.backlog import is_plain, left_behind, may_scan, next_of_lane
+from goqueue.broker.shards.dead_letter_topics import target_for
+from goqueue.broker.shards.shard_directory import Shards
 from goqueue.delivery.fetch import decide_lost, decide_new, decide_parked, decide_redelivery, decide_skip
 from goqueue.delivery.in_flight_batch import InFlightBatch
 from goqueue.delivery.key_order import KeyOrder, lane_key
@@ -43,7 +43,7 @@ _KEYS_AT_ONCE = 4_096
 
 
 class QueueFetch:
-    def __init__(self, shards: GroupShards, assigned: AssignedQueues, returns: Returns, tally: Tally) -> None:
+    def __init__(self, shards: Shards, assigned: AssignedQueues, returns: Returns, tally: Tally) -> None:
         self._host = shards.host
         self._assigned = assigned
         self._returns = returns

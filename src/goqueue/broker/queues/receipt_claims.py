@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from goqueue.broker.group_shards.group_shard import ActiveGroup
-from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.shards.active_group import ActiveGroup
+from goqueue.broker.shards.shard_directory import Shards
 from goqueue.delivery.claims import Claimed, LeaseOutcome, claim_lease, claim_message
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.receipts import Seal, parse_receipt
@@ -42,7 +42,7 @@ class RequestClaims:
     ``refused`` has the topics, by name, whose messages cannot be settled as the request asks, and why.
     """
 
-    shards: GroupShards
+    shards: Shards
     request: SettlementRequest
     refused: Mapping[str, GoQueueError] = field(default_factory=dict)
     by_queue: dict[str, QueueClaims] = field(default_factory=dict)
@@ -105,6 +105,8 @@ class RequestClaims:
             raise StaleReceipt(f"the receipt is void: {error}") from None
         sealed = group.sealed_queue(topic, partition)
         if sealed is None:
+            if 0 <= partition < len(topic.partitions):
+                self.shards.map.check_led(topic, partition)
             raise InvalidReceipt(f"group {name!r} has never had anything of partition {partition} of {topic_name!r}")
         queue, seal = sealed
         claims = self.by_queue.get(queue.key)

@@ -7,11 +7,11 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from goqueue.broker.group_shards.group_shard import ActiveGroup
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.queues.poll_attempt import Visit
 from goqueue.broker.queues.tally import Tally
-from goqueue.coordination.groups import GroupsEvent
+from goqueue.broker.shards.active_group import ActiveGroup
+from goqueue.coordination.shard_state import ShardEvent
 from goqueue.delivery.claims import Claimed, members_of
 from goqueue.delivery.leases import lease_in
 from goqueue.delivery.queue import Queue
@@ -39,9 +39,9 @@ class Returns:
             return
         if at_ns > now_ns:
             # The timer may have been for a message that was settled since, and not be set for a later one.
-            group.shard.rearm(queue)
+            group.shards.of_queue(queue.key).rearm(queue)
             return
-        place = group.shard.place(queue)
+        place = group.shards.place(queue)
         if place is None:
             return
         expired = queue.leases.ripen(now_ns)
@@ -54,7 +54,7 @@ class Returns:
             members = members_of(claimed)
             group.change(events, EXPIRED, members)
             log.info("messages were not settled in time and are given back", **described)
-        group.shard.rearm(queue)
+        group.shards.of_queue(queue.key).rearm(queue)
         group.offer(queue)
 
     def give_back(self, group: ActiveGroup, member_id: str, is_unseen: Callable[[tuple[str, int, int]], bool]) -> None:
@@ -71,21 +71,36 @@ class Returns:
             visit.poller.group, visit.poller.member_id, lambda lease: lease[:2] == here and lease[2] >= first_lease
         )
 
-    def of_member(self, group: ActiveGroup, member_id: str, *, orderly: bool) -> list[GroupsEvent]:
+    def of_member(self, group: ActiveGroup, member_id: str, *, orderly: bool) -> list[ShardEvent]:
         """What becomes of everything that a departing member has in flight. The caller has to apply it."""
-        events: list[GroupsEvent] = []
+        events: list[ShardEvent] = []
         for queue, topic in _queues_in_hand(group, member_id):
             events += decide_departure(queue, member_id, group.terms(queue, topic), orderly=orderly)
         return events
 
+    def of_departed(self, group: ActiveGroup) -> list[ShardEvent]:
+        """What becomes of everything that members have in flight who are not in the group any more.
+
+        When a member leaves, its shard and those of its partitions note that one by one. A crash may come in between,
+        or one of them may be led elsewhere at the time.
+        """
+        members = group.group.state.members
+        held = {
+            batch.member
+            for queue in group.queues()
+            for batch in queue.batches()
+            if batch.member is not None and not batch.is_frozen and batch.member not in members
+        }
+        return [event for member_id in sorted(held) for event in self.of_member(group, member_id, orderly=False)]
+
     def of_unseen(
         self, group: ActiveGroup, member_id: str, is_unseen: Callable[[tuple[str, int, int]], bool]
-    ) -> list[GroupsEvent]:
+    ) -> list[ShardEvent]:
         """What a member has in flight and never got is ready at once, and the delivery does not count.
 
         ``is_unseen`` answers by topic, partition and lease. The caller has to apply the events.
         """
-        events: list[GroupsEvent] = []
+        events: list[ShardEvent] = []
         for queue, topic in _queues_in_hand(group, member_id):
             leases = {batch.lease for batch in queue.batches() if batch.member == member_id}
             unseen = {lease for lease in leases if is_unseen((topic.name, queue.partition, lease))}
@@ -96,7 +111,7 @@ class Returns:
 def _queues_in_hand(group: ActiveGroup, member_id: str) -> Iterator[tuple[Queue, Topic]]:
     """Queues of which a member has messages in flight."""
     for queue in group.queues():
-        place = group.shard.place(queue)
+        place = group.shards.place(queue)
         if place is not None and queue.leases.in_hand(member_id):
             yield queue, place[0]
 

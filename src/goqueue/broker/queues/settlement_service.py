@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from goqueue.broker.group_shards.dead_letter_topics import CreateTopic, dead_letter_topic, make_all
-from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.queues.receipt_claims import RequestClaims
 from goqueue.broker.queues.tally import Tally
+from goqueue.broker.runtime.journal import Journal
+from goqueue.broker.shards.dead_letter_topics import CreateTopic, dead_letter_topic, make_all
+from goqueue.broker.shards.shard_directory import Shards
+from goqueue.coordination.shard_state import ShardState
 from goqueue.delivery.settlement import decide_ack, decide_settlement
 from goqueue.delivery.settlement_requests import LeaseClaim, SettlementRequest, Verb
 from goqueue.model.errors import GoQueueError
@@ -25,7 +27,7 @@ Outcome = TypeVar("Outcome")
 class SettlementService:
     """Carries out requests of consumers about messages that were delivered to them."""
 
-    def __init__(self, shards: GroupShards, create: CreateTopic, tally: Tally) -> None:
+    def __init__(self, shards: Shards, create: CreateTopic, tally: Tally) -> None:
         """``create`` makes a topic for dead letters, to the end even if the caller is cancelled."""
         self._shards = shards
         self._create = create
@@ -82,9 +84,10 @@ class SettlementService:
         return lacking
 
     async def _carry_out(self, claims: RequestClaims, request: SettlementRequest) -> None:
-        journals = {}
+        journals: dict[Journal[ShardState], None] = {}
+        shards = self._shards.map.by_number
         for each in claims.by_queue.values():
-            journals[each.group.shard.number] = each.group.journal
+            journals[shards[each.topic.shards[each.queue.partition]].journal] = None
             if each.claimed:
                 if request.verb is Verb.ACK:
                     settled = decide_ack(each.queue, each.claimed)
@@ -95,8 +98,7 @@ class SettlementService:
                 self._count(request.verb, settled.messages)
                 each.group.change(settled.events, _CAUSES.get(request.verb, ""), each.members)
         # A request that repeats another one may change nothing, and yet what it asks for may not be durable.
-        for journal in journals.values():
-            await journal.settled()
+        await Journal.all_settled(journals)
 
     def _count(self, verb: Verb, messages: int) -> None:
         match verb:

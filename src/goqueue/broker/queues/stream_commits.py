@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from goqueue.broker.group_shards.group_shard import ActiveGroup
-from goqueue.broker.group_shards.shard_directory import GroupShards
-from goqueue.coordination.groups import GroupsEvent
+from goqueue.broker.shards.active_group import ActiveGroup
+from goqueue.broker.shards.shard_directory import Shards
+from goqueue.coordination.shard_state import ShardEvent
 from goqueue.coordination.transaction_records import GroupOffset
 from goqueue.delivery.committed_offsets import decide_commit
 from goqueue.model.clock import NANOS_PER_MS
 
 
 class StreamCommits:
-    def __init__(self, shards: GroupShards) -> None:
+    def __init__(self, shards: Shards) -> None:
         self._shards = shards
         self._clock = shards.clock
         self._expected: dict[str, dict[str, GroupOffset]] = {}
@@ -33,9 +33,9 @@ class StreamCommits:
         ):
             return
         session.committed_at_ns = self._clock.monotonic_ns()
-        events: list[GroupsEvent] = []
+        events: list[ShardEvent] = []
         for key, position in session.positions.items():
-            queue = group.journal.machine.by_key.get(key)
+            queue = group.shards.find(key)
             if queue is not None:
                 events += decide_commit(queue, position)
         group.change(events)

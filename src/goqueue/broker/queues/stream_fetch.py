@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from goqueue.broker.group_shards.group_runtime import Session
-from goqueue.broker.group_shards.shard_directory import GroupShards
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.queues.assigned_queues import AssignedQueues, drop_expired
 from goqueue.broker.queues.deliverable_frames import GroupView, passed_by
 from goqueue.broker.queues.poll_attempt import Delivery, Visit
 from goqueue.broker.queues.stream_commits import StreamCommits
 from goqueue.broker.queues.tally import Tally
+from goqueue.broker.shards.group_runtime import Session
+from goqueue.broker.shards.shard_directory import Shards
 from goqueue.delivery.queue import Queue
 from goqueue.model.runs import Offsets, ascending_to_runs
 from goqueue.observe.trace_event import OVER_AGE
@@ -18,7 +18,7 @@ from goqueue.wire.frame import timestamp_of
 
 
 class StreamFetch:
-    def __init__(self, shards: GroupShards, assigned: AssignedQueues, commits: StreamCommits, tally: Tally) -> None:
+    def __init__(self, shards: Shards, assigned: AssignedQueues, commits: StreamCommits, tally: Tally) -> None:
         self._notes = shards.notes
         self._assigned = assigned
         self._commits = commits

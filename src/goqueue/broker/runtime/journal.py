@@ -11,7 +11,7 @@ is true for, and a replay applies to it only what came later.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -96,6 +96,21 @@ class Journal(Generic[Machine]):
             self._load(self.log.end_offset)
         self.is_loaded = True
 
+    async def begin_with(self, parts: Sequence[tuple[str, bytes]], first: Any) -> None:
+        """Write the state down that an empty journal begins with; ``load`` makes it. Durable on return.
+
+        ``first`` is the event in the log that stands for this state. A try that was interrupted may have left it.
+        """
+        if self.log.end_offset > 1:
+            raise CorruptData(f"{self.log.folder} is not empty, so it cannot begin with another state")
+        if self.log.end_offset == 0:
+            now_ns = self.log.now_ns()
+            frame = encode_frame(DURABLE_MARK.pack(0), self._encode([first]), b"", now_ns)
+            self.log.append(join_frames([frame], now_ns))
+        await self._durability.reached(self.log, self.log.end_offset)
+        kept = [_Part(name, 1, msgspec.Raw(payload)) for name, payload in parts]
+        _write_snapshot(self.log.open_files.disk, self._snapshot_path, _Snapshot(1, 1, kept))
+
     def unload(self) -> None:
         """Forget the state. The log stays open, so that it can be loaded again."""
         self.is_loaded = False
@@ -135,10 +150,15 @@ class Journal(Generic[Machine]):
         for event in events:
             self.machine.apply(event)
 
-    async def settled(self) -> None:
-        """Return when the state is durable; if it cannot become so, go back to what is."""
+    def _begin_sync(self) -> asyncio.Future[None]:
+        """Have everything that was appended so far brought to the disk."""
+        return self._durability.reached(self.log, self.log.end_offset)
+
+    async def settled(self, begun: asyncio.Future[None] | None = None) -> None:
+        """Return when the state is durable, or what was appended when the sync was ``begun``; if it cannot become so,
+        go back to what is."""
         try:
-            await self._durability.reached(self.log, self.log.end_offset)
+            await (begun or self._begin_sync())
         except StorageFailed:
             if not self.is_taken_back:
                 # Once: many may be waiting, and the log takes nothing any more.
@@ -148,6 +168,20 @@ class Journal(Generic[Machine]):
                 except EventsMissing as missing:
                     raise corrupt(self.log, missing.offset) from None
             raise
+
+    @staticmethod
+    async def all_settled(journals: Collection[Journal[Any]]) -> None:
+        """Return when everything that was appended to these journals so far is durable."""
+        if not journals:
+            return
+        first, *others = journals
+        # All are asked for before any is waited for, so that one round of fsync serves them.
+        syncs = [(each, each._begin_sync()) for each in others]
+        for _, begun in syncs:
+            begun.add_done_callback(_failure_is_met)
+        await first.settled()
+        for journal, begun in syncs:
+            await journal.settled(begun)
 
     async def snapshot(self) -> None:
         """Write the state down, so that the log below it is not needed any more."""
@@ -235,6 +269,12 @@ class Journal(Generic[Machine]):
                 kept.offset, kept.offset, [_Part(n, kept.offset, kept.state) for n in self._make().parts()]
             )
         return _Snapshot(kept.begin, kept.end, kept.parts)
+
+
+def _failure_is_met(begun: asyncio.Future[None]) -> None:
+    """By ``settled``. If another journal fails first, none waits for this one, which is no error either."""
+    if not begun.cancelled():
+        begun.exception()
 
 
 class _Part(msgspec.Struct, array_like=True):

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Generic
 
 from goqueue.broker.runtime.journal import Machine
+from goqueue.broker.runtime.shard_placement import SHARDS
 from goqueue.coordination.catalog import Catalog, CatalogEvent
-from goqueue.coordination.groups import Groups, GroupsEvent
 from goqueue.coordination.schema_records import SchemasEvent
 from goqueue.coordination.schemas import Schemas
+from goqueue.coordination.shard_state import JournaledEvent, ShardState
 from goqueue.coordination.transaction_records import TransactionsEvent
 from goqueue.coordination.transactions import Transactions
 
@@ -26,8 +27,8 @@ class JournalKind(Generic[Machine]):
     without: str
     snapshot_every: int = 1_000
     """How many events lie between two snapshots."""
-    shards: int | None = None
-    """Fixed for good: a name decides in which of them its state is kept."""
+    shards: range | None = None
+    """Their numbers, fixed for good: ``shard_placement`` decides in which of them state is kept."""
 
     def snapshot_name(self, shard: int) -> str:
         return self.name if self.shards is None else f"{self.name}-{shard}"
@@ -45,14 +46,28 @@ TRANSACTIONS = JournalKind(
     "no transaction can be committed",
     snapshot_every=10_000,
 )
-GROUPS = JournalKind(
-    "__groups",
-    Groups,
-    GroupsEvent,
-    "where groups are",
-    "groups of shard {shard} deliver and settle nothing",
+SHARD_STATE = JournalKind(
+    "__shards",
+    ShardState,
+    JournaledEvent,
+    "which groups there are, and what they have done in their partitions",
+    "groups and partitions of shard {shard} deliver and settle nothing",
     snapshot_every=20_000,
-    shards=4,
+    shards=range(1, SHARDS),
 )
+EARLIER_GROUPS = JournalKind(
+    "__groups",
+    ShardState,
+    JournaledEvent,
+    "where groups are",
+    "groups of the earlier shard {shard} deliver and settle nothing",
+    shards=range(4),
+)
+"""Until format 3: groups with all of their queues, by name. A start converts them (``earlier_groups``)."""
 
-KINDS: dict[str, JournalKind[Any]] = {kind.name: kind for kind in (CATALOG, SCHEMAS, TRANSACTIONS, GROUPS)}
+EARLIER_CONVERTED = EARLIER_GROUPS.name + ".converted"
+"""What their folder is called once they are converted, until it is removed."""
+
+KINDS: dict[str, JournalKind[Any]] = {
+    kind.name: kind for kind in (CATALOG, SCHEMAS, TRANSACTIONS, SHARD_STATE, EARLIER_GROUPS)
+}

@@ -41,10 +41,11 @@ class NamedTimers(Generic[Key]):
         self._keys[number] = key
         self._timers.set(at_ns, self._owner, number)
 
-    def clear(self) -> None:
-        """Ring for none of them."""
-        self._set.clear()
-        self._keys.clear()
+    def forget(self, key: Key) -> None:
+        """Do not ring for ``key``."""
+        before = self._set.pop(key, None)
+        if before is not None:
+            del self._keys[before[1]]
 
     def _on_due(self, due: Entries) -> None:
         keys = [key for number in due[:, 2].tolist() if (key := self._keys.pop(number, None)) is not None]

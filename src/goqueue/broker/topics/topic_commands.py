@@ -56,7 +56,8 @@ class TopicCommands:
         overrides = parse_topic_settings(raw_settings)
         partitions = overrides.pop("partitions", self._opener.config.topic.partitions)
         topic_id = TopicId(UUID(bytes=self._randomness.random_bytes(16), version=4).hex)
-        record = TopicRecord(topic_id, check_topic_name(name), partitions, self._opener.clock.now_ns(), overrides)
+        now_ns, first_shard = self._opener.clock.now_ns(), self._first_shard_of_source(name)
+        record = TopicRecord(topic_id, check_topic_name(name), partitions, now_ns, overrides, first_shard)
         limits = self._opener.config.limits
 
         def decide(catalog: Catalog) -> list[CatalogEvent]:
@@ -84,6 +85,12 @@ class TopicCommands:
         self._on_created(topic)
         log.info("topic created", topic=name, partitions=partitions)
         return topic
+
+    def _first_shard_of_source(self, name: str) -> int:
+        """A topic for dead letters has its partitions in the shards of those that the messages come from; 0 for
+        other topics."""
+        sources = (topic for topic in self._topics.by_name.values() if topic.dead_letter_name == name)
+        return next((topic.shards[0] for topic in sources), 0)
 
     async def change(self, name: str, raw_settings: dict[str, object], unset: Sequence[str]) -> Topic:
         topic = self._topics.find(name)

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable, Iterable
 
 import numpy as np
 
-from goqueue.broker.group_shards.host import Host
 from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.shards.host import Host
 from goqueue.model.errors import GoQueueError
 from goqueue.model.runs import pairs
 from goqueue.observe.trace import Place

@@ -13,11 +13,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from goqueue.broker.dead_letters.moved_messages import mark_of
-from goqueue.broker.group_shards.dead_letter_topics import dead_letter_topic
-from goqueue.broker.group_shards.host import Host
-from goqueue.broker.group_shards.message_status import Standings, standings
 from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.partitions.read import start_of
+from goqueue.broker.shards.dead_letter_topics import dead_letter_topic
+from goqueue.broker.shards.host import Host
+from goqueue.broker.shards.message_status import Standings, standings
 from goqueue.broker.tracing.message_search import MessageSearch
 from goqueue.broker.tracing.trace_assembly import assemble, ends_in_group, merge, steps_at
 from goqueue.broker.tracing.trace_export import TraceExport
@@ -226,7 +226,7 @@ class MessageTraces:
             message = await self.records.message(place)
             topic = self.host.topic(place.topic)
             name = dead_letter_topic(self.host, topic)
-            queue = self._groups.shards.find(standing.group).queue(topic.record.topic_id, place.partition)
+            queue = self._groups.shards.find(standing.group).queue(topic, place.partition)
             if message is None or name is None or queue is None:
                 return None
             number = place.partition % len(self.host.topic(name).partitions)

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import msgspec
 
-from goqueue.broker.group_shards.host import Host
 from goqueue.broker.partitions.frame_selection import read_frames_at
 from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.shards.host import Host
 from goqueue.broker.tracing.transaction_outcomes import Fate, TransactionOutcomes
 from goqueue.model.errors import GoQueueError
 from goqueue.model.ids import TopicId

@@ -125,8 +125,8 @@ class CommitAbort:
             _check_topics(transaction)
             touches = transaction.touched.values()
             await asyncio.gather(*[each.partition.durable(each.end) for each in touches])
-            for name in dict.fromkeys(each.group for each in transaction.acks):
-                await self._groups.shards.of(name).journal.settled()
+            shards = self._groups.shards.map
+            await Journal.all_settled(shards.journals_of_queues({each.queue for each in transaction.acks}))
             # If a topic was deleted meanwhile, the transaction cannot be committed as a whole.
             _check_topics(transaction)
         except GoQueueError as error:

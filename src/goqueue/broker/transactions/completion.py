@@ -20,6 +20,7 @@ from goqueue.broker.transactions.open_transactions import AbortCause, OpenTransa
 from goqueue.coordination.transaction_records import Ended, GroupAcks, GroupOffset
 from goqueue.coordination.transactions import Transactions
 from goqueue.model.errors import GoQueueError, Overloaded, StorageFailed
+from goqueue.model.ids import QueueKey
 from goqueue.model.logging import get_logger
 from goqueue.model.runs import below, pairs
 from goqueue.wire.producer_frames import Marker
@@ -45,8 +46,8 @@ class _Ending:
     offsets: list[GroupOffset] = field(default_factory=list)
     written: list[tuple[Touch, int]] = field(default_factory=list)
     """Where the marker is, and the offset behind it or beyond."""
-    groups: set[str] = field(default_factory=set)
-    """Groups that were told, and whose journals may have yet to become durable."""
+    queues: set[QueueKey] = field(default_factory=set)
+    """Queues in which its acks and offsets count, which may have yet to become durable."""
     reason: str = ""
     """Why it was aborted, if it was."""
     backs_off: bool = False
@@ -126,7 +127,7 @@ class TransactionCompletion:
         try:
             if ending.marker.is_commit:
                 self._groups.transactional_acks.commit(group, acks, offsets)
-                ending.groups.add(group)
+                ending.queues |= {each.queue for each in acks} | {each.queue for each in offsets}
             else:
                 self._groups.transactional_acks.thaw(acks, ending.holder, ending.reason, backs_off=ending.backs_off)
                 self._groups.offsets.read_again(offsets)
@@ -205,8 +206,8 @@ class TransactionCompletion:
     async def _note(self, finished: Sequence[_Ending]) -> None:
         failed = await self._made_durable(finished)
         try:
-            for name in sorted({name for each in finished for name in each.groups}):
-                await self._groups.shards.of(name).journal.settled()
+            shards = self._groups.shards.map
+            await Journal.all_settled(shards.journals_of_queues({key for each in finished for key in each.queues}))
             # A topic that was deleted meanwhile has no log any more, and nothing to write again.
             safe = [
                 each.name

@@ -7,7 +7,8 @@ aborts everything that the journal does not know.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 
 from goqueue.broker.groups.group_offsets import Offsets
 from goqueue.broker.groups.group_service import GroupService
@@ -182,14 +183,8 @@ class TransactionService:
     ) -> None:
         """Messages are done when the transaction is committed, all of them or none; until then nobody gets them."""
         transaction.check_ongoing()
-        before = len(transaction.acks)
-        try:
+        async with self._all_or_none(transaction):
             self._groups.transactional_acks.freeze(receipts, claims, transaction.holder, transaction.acks)
-        except GoQueueError as error:
-            if len(transaction.acks) > before:
-                reason = AbortReason(AbortCause.FAILED, f"it could not ack all of what it was asked to: {error}")
-                await self.ending.give_up(transaction, reason)
-            raise
         await self._check_size(transaction)
 
     async def add_offsets(
@@ -197,13 +192,26 @@ class TransactionService:
     ) -> None:
         """A group goes on at these offsets when the transaction is committed."""
         transaction.check_ongoing()
-        later, acks = self._groups.offsets.commit_later(group, member_id, offsets, generation, transaction.holder)
-        transaction.acks += acks
+        holder = transaction.holder
+        async with self._all_or_none(transaction):
+            later = self._groups.offsets.commit_later(group, member_id, offsets, generation, holder, transaction.acks)
         for each in later:
             before = transaction.offsets.get(each.queue)
             if before is None or before.offset < each.offset:
                 transaction.offsets[each.queue] = each
         await self._check_size(transaction)
+
+    @asynccontextmanager
+    async def _all_or_none(self, transaction: OpenTransaction) -> AsyncIterator[None]:
+        """End the transaction if it could hold only a part of what it was asked to ack."""
+        before = len(transaction.acks)
+        try:
+            yield
+        except GoQueueError as error:
+            if len(transaction.acks) > before:
+                reason = AbortReason(AbortCause.FAILED, f"it could not ack all of what it was asked to: {error}")
+                await self.ending.give_up(transaction, reason)
+            raise
 
     async def _check_size(self, transaction: OpenTransaction) -> None:
         # Nothing here waits for the disk: before it is prepared or committed, nothing is promised.

@@ -18,9 +18,9 @@ from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker.dead_letters import dead_letter_mover
 from goqueue.broker.dead_letters.dead_letter_mover import DeadLetterMover, _Since
-from goqueue.broker.group_shards import dead_letter_topics
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.shards import dead_letter_topics
 from goqueue.delivery.events import Moved, Target
 from goqueue.delivery.queue import Queue
 from goqueue.model.message import Message
@@ -84,7 +84,7 @@ async def test_a_message_gets_to_dead_letters_that_end_sooner_than_when_it_was_d
     async with desk() as at:
         await dead_letters_that_are_not_durable(at)
         await at.publish(b"poison")
-        mover_of(at.groups, GROUP)._stopping.set()
+        mover_of(at.groups)._stopping.set()
         await at.settle("reject", await at.poll())
         left = power_lost(at.disk)
     async with desk(left, join=False) as at:
@@ -99,7 +99,7 @@ async def test_rule_16_a_copy_is_found_although_a_power_loss_had_cut_what_was_be
     async with desk() as at:
         await dead_letters_that_are_not_durable(at)
         await at.publish(b"poison")
-        mover_of(at.groups, GROUP)._stopping.set()
+        mover_of(at.groups)._stopping.set()
         await at.settle("reject", await at.poll())
         left = power_lost(at.disk)
     with stopped_before_it_is_noted(monkeypatch) as copied:
@@ -143,7 +143,7 @@ async def test_dead_letters_that_were_made_anew_are_looked_through_from_their_be
         await until(lambda: at.groups.held_up())
         [queue] = [queue for queue in at.groups.shards.find(GROUP).queues() if queue.moving]
         # As if the failure had come when the copy was written already.
-        mover_of(at.groups, GROUP)._progress[queue.key].doubtful[0] = _Since(at.broker.topic(DEAD).record.topic_id, 3)
+        mover_of(at.groups)._progress[queue.key].doubtful[0] = _Since(at.broker.topic(DEAD).record.topic_id, 3)
         await at.broker.delete_topic(DEAD)
         await at.broker.create_topic(DEAD, {"partitions": 1})
         assert await letters(at) == [b"poison"]
@@ -155,7 +155,7 @@ async def test_dead_letters_that_were_made_anew_before_a_start_are_looked_throug
         await at.broker.create_topic(DEAD, {"partitions": 1})
         await at.publish(b"theirs", b"theirs", b"theirs", topic=DEAD)
         await at.publish(b"poison")
-        mover_of(at.groups, GROUP)._stopping.set()
+        mover_of(at.groups)._stopping.set()
         await at.settle("reject", await at.poll())
         await at.broker.delete_topic(DEAD)
         await at.broker.create_topic(DEAD, {"partitions": 1})
@@ -199,7 +199,7 @@ async def test_a_message_that_is_done_otherwise_while_it_is_read_is_not_copied(
             if not done:
                 done.append(offset)
                 [queue] = at.groups.shards.find(GROUP).queues()
-                at.groups.shards.of(GROUP).change(GROUP, [Moved(queue.key, [0, 1])])
+                at.groups.shards.change(GROUP, [Moved(queue.key, [0, 1])])
             return found
 
         monkeypatch.setattr(dead_letter_mover, "_message", read_and_be_done)

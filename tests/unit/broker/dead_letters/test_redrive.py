@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from doubles.group_broker import DEAD, GROUP, TOPIC, Desk, config_with, desk
 from doubles.group_ledger import settled
-from doubles.group_movers import mover_of
+from doubles.group_movers import all_queues, mover_of
 from doubles.loop import on_a_loop
 from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker.dead_letters import redrive as redrive_module
 from goqueue.broker.dead_letters.dead_letter_mover import DeadLetterMover
-from goqueue.broker.dead_letters.moved_messages import REDRIVE
 from goqueue.broker.dead_letters.redrive import Filter, Redriven
 from goqueue.delivery.events import Moving, Target
 from goqueue.model.errors import DiskFull, GroupConflict, InvalidGroupName, InvalidRequest, TopicNotFound
@@ -180,12 +179,12 @@ async def test_a_folder_that_names_what_can_be_no_topic_has_its_dead_letters_at_
 async def test_what_is_on_its_way_to_what_can_be_no_topic_arrives_at_the_usual_place() -> None:
     disk = PowerLossDisk()
     async with desk(disk) as at:
-        mover_of(at.groups, GROUP)._stopping.set()
+        mover_of(at.groups)._stopping.set()
         await at.publish(b"v")
         await at.poll()
         [queue] = at.groups.shards.find(GROUP).queues()
         parts = [(batch.lease, batch.runs) for batch in queue.batches()]
-        at.groups.shards.of(GROUP).change(GROUP, [Moving(queue.key, parts, [], "no", Target(NO_TOPIC, "", 0, 0))])
+        at.groups.shards.change(GROUP, [Moving(queue.key, parts, [], "no", Target(NO_TOPIC, "", 0, 0))])
     async with desk(disk, join=False) as at:
         await settled(at.broker)
         assert [each.value for each in await at.stored(DEAD)] == [b"v"]
@@ -239,7 +238,7 @@ async def test_rule_16_a_stop_in_the_middle_neither_loses_nor_doubles() -> None:
 @on_a_loop
 async def test_a_group_is_not_deleted_while_its_messages_are_on_their_way() -> None:
     async with desk() as at:
-        mover_of(at.groups, GROUP)._stopping.set()
+        mover_of(at.groups)._stopping.set()
         await at.publish(b"v")
         await at.settle("reject", await at.poll())
         await at.groups.membership.leave(GROUP, at.members[GROUP])
@@ -336,7 +335,7 @@ async def test_a_redrive_is_answered_when_what_it_decided_is_durable(monkeypatch
             for _ in range(50):
                 await asyncio.sleep(0)
             assert not redriving.done()
-            assert any(queue.moving for queue in at.groups.shards.of(REDRIVE).journal.machine.queues())
+            assert any(queue.moving for queue in all_queues(at.broker))
         finally:
             may_sync.set()
         assert (await redriving).redriven == 1

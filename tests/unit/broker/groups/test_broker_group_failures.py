@@ -10,13 +10,14 @@ import pytest
 from doubles.async_tests import until
 from doubles.group_broker import DEAD, GROUP, TOPIC, Desk, desk
 from doubles.group_ledger import settled
-from doubles.group_movers import mover_of
+from doubles.group_movers import all_queues, mover_of, shard_of
 from doubles.group_scripts import CONFIG, ROOT
 from doubles.loop import on_a_loop
 from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker.broker import Broker
 from goqueue.broker.groups.membership import Join
+from goqueue.broker.runtime.shard_placement import SHARDS
 from goqueue.delivery.settlement_requests import SettlementRequest, Verb
 from goqueue.model.errors import CorruptData, DiskFull, StorageFailed
 
@@ -27,7 +28,7 @@ def full(at: Desk) -> None:
 
 
 def state_of(at: Desk) -> dict[str, bytes | None]:
-    machines = [each.journal.machine for each in at.groups.shards.all]
+    machines = [each.state for each in at.groups.shards.all]
     return {part: machine.dump(part) for machine in machines for part in machine.parts()}
 
 
@@ -61,7 +62,7 @@ async def test_messages_whose_time_is_up_while_the_disk_is_full_are_given_back_w
     async with desk(visibility_timeout_ms=100) as at:
         await at.publish(b"v")
         await at.poll()
-        [queue] = at.groups.shards.of(GROUP).journal.machine.queues()
+        [queue] = [each for each in all_queues(at.broker) if each.group == GROUP]
         full(at)
         due_ns = queue.leases.next_time_ns()
         assert due_ns is not None
@@ -80,16 +81,16 @@ async def test_a_topic_that_came_while_the_disk_was_full_is_read_when_there_is_r
         await at.broker.create_topic("later")
         await at.groups.membership.join(GROUP, Join("d", ["later", TOPIC]))
         await at.broker.delete_topic("later")
-        shard = at.groups.shards.of(GROUP)
-        change = shard.change
+        shards = at.groups.shards.map
+        append = shards.append
 
         def refuse(*_: Any) -> None:
             raise DiskFull("no room", retry_after_s=1)
 
-        shard.change = refuse  # type: ignore[method-assign]
+        shards.append = refuse  # type: ignore[method-assign]
         await at.broker.create_topic("later")
         assert {lag.topic for lag in at.groups.offsets.lag(GROUP)} == {TOPIC}
-        shard.change = change  # type: ignore[method-assign]
+        shards.append = append  # type: ignore[method-assign]
         await until(lambda: {lag.topic for lag in at.groups.offsets.lag(GROUP)} == {TOPIC, "later"}, 10)
 
 
@@ -100,8 +101,8 @@ async def test_dead_letters_wait_for_room_and_are_not_doubled() -> None:
         await at.reject_all()
         await at.publish(b"v", b"w")
         got = await at.poll()
-        [queue] = at.groups.shards.of(GROUP).journal.machine.queues()
-        transfers = mover_of(at.groups, GROUP)
+        [queue] = [each for each in all_queues(at.broker) if each.group == GROUP]
+        transfers = mover_of(at.groups)
         append = transfers._append
 
         async def then_full(*arguments: Any) -> None:
@@ -122,7 +123,7 @@ async def test_dead_letters_wait_for_room_and_are_not_doubled() -> None:
 @on_a_loop
 async def test_an_unforeseen_error_neither_loses_nor_doubles_nor_spins() -> None:
     async with desk() as at:
-        transfers = mover_of(at.groups, GROUP)
+        transfers = mover_of(at.groups)
         create, tries = transfers._create, 0
 
         async def failing(name: str, settings: dict[str, object]) -> Any:
@@ -192,18 +193,18 @@ async def test_an_idle_group_with_messages_on_their_way_is_not_forgotten() -> No
     async with desk() as at:
         await at.groups.configure(GROUP, {"idle_expiry_ms": 60_000})
         await at.publish(b"v")
-        mover_of(at.groups, GROUP)._stopping.set()
+        mover_of(at.groups)._stopping.set()
         await at.settle("reject", await at.poll())
         await at.groups.membership.leave(GROUP, at.members[GROUP])
         group = at.groups.shards.find(GROUP)
         group.group.state.empty_since_ns = 0
-        at.groups._expiry.expire_due(group.shard, GROUP)
+        at.groups._expiry.expire_due(at.groups.shards, GROUP)
         assert at.groups.shards.find(GROUP) is group
-        mover_of(at.groups, GROUP)._stopping.clear()
+        mover_of(at.groups)._stopping.clear()
         [queue] = group.queues()
-        mover_of(at.groups, GROUP).begin(queue)
+        mover_of(at.groups).begin(queue)
         await settled(at.broker)
-        at.groups._expiry.expire_due(group.shard, GROUP)
+        at.groups._expiry.expire_due(at.groups.shards, GROUP)
         assert at.groups.shards.names() == []
 
 
@@ -232,8 +233,8 @@ async def test_the_state_of_a_group_is_empty_stable_or_rebalancing() -> None:
 
 
 def break_shards(disk: PowerLossDisk, break_one: Any) -> None:
-    for number in range(4):
-        folder = ROOT / "logs" / "__groups" / str(number)
+    for number in range(1, SHARDS):
+        folder = ROOT / "logs" / "__shards" / str(number)
         for name in disk.list_dir(folder):
             if name.endswith(".log") and disk.content(folder / name):
                 break_one(folder / name)
@@ -250,7 +251,7 @@ async def shut_desk() -> Desk:
 async def test_a_broker_without_its_group_journal_refuses_to_start() -> None:
     at = await shut_desk()
     break_shards(at.disk, at.disk.remove)
-    with pytest.raises(CorruptData, match="__groups"):
+    with pytest.raises(CorruptData, match="__shards"):
         await Broker(CONFIG, files=at.disk).start()
 
 
@@ -283,7 +284,7 @@ async def test_a_folder_of_a_partition_that_is_gone_takes_its_groups_back_to_the
 @on_a_loop
 async def test_rule_2_the_journals_of_groups_are_trimmed_only_below_a_snapshot_and_then_really_shrink() -> None:
     async with desk() as at:
-        journal = at.groups.shards.of(GROUP).journal
+        journal = shard_of(at.broker, TOPIC).journal
         for _ in range(30):
             await at.publish(*(b"v%d" % number for number in range(50)))
             for got in await at.poll():

@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 from doubles.group_bench import GroupBench
+from doubles.group_movers import shard_of
 from doubles.loop import on_a_loop
 
 from goqueue.broker.dead_letters.dead_letter_mover import DeadLetterMover
 from goqueue.broker.dead_letters.moved_messages import REDRIVE
 from goqueue.broker.dead_letters.redrive import Filter
-from goqueue.broker.group_shards.backlog import NORMAL
 from goqueue.broker.groups.membership import Join
 from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.shards.backlog import NORMAL
 from goqueue.delivery.queue import Queue
 from goqueue.model.config import Config, LimitsConfig, StorageConfig
 from goqueue.model.errors import DiskFull, InvalidSettings, StaleReceipt, TopicNotFound
@@ -233,7 +234,7 @@ async def test_what_is_done_beyond_the_cursor_is_taken_back_with_a_log_that_was_
         await it.moved()
         assert queue_of(it).is_done(2, NORMAL)
         it.broker.topic("t").partition(0).log.truncate_to(1, lambda: None)
-        shard = it.broker.groups.shards.of("g")
+        shard = shard_of(it.broker)
         shard._take_up(queue_of(it), shard.work)
         assert not queue_of(it).is_done(2, NORMAL)
 

@@ -68,7 +68,7 @@ async def patient(path: Path, **storage: object) -> AsyncIterator[Patient]:
 
 
 def of_groups(path: Path) -> bool:
-    return "__groups" in path.parts and "logs" in path.parts
+    return "__shards" in path.parts and "logs" in path.parts
 
 
 @on_a_loop
@@ -111,7 +111,7 @@ async def test_no_more_partitions_are_named_than_anyone_reads(tmp_path: Path) ->
     ("which", "work", "stands_still", "named"),
     [
         (of_metadata, lambda broker: broker.create_topic("u"), "topics cannot be made", "__metadata/0"),
-        (of_groups, lambda broker: broker.groups.configure("g", {}), "deliver and settle nothing", "__groups/"),
+        (of_groups, lambda broker: broker.groups.configure("g", {}), "deliver and settle nothing", "__shards/"),
     ],
     ids=["metadata", "groups"],
 )
@@ -277,7 +277,7 @@ async def test_a_delayed_message_that_was_cancelled_is_not_late(
 @on_a_loop
 async def test_dead_letters_that_cannot_be_moved_are_a_warning() -> None:
     async with desk() as at:
-        transfers, settling = mover_of(at.groups, GROUP), at.groups.settling
+        transfers, settling = mover_of(at.groups), at.groups.settling
         create = transfers._create
 
         async def refuse(name: str, settings: dict[str, object]) -> Any:

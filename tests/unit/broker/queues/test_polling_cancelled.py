@@ -18,14 +18,14 @@ async def test_what_a_cancelled_poll_was_about_to_answer_is_anyones_at_once_and_
         await it.topic(partitions=2)
         member = await it.join(kind="shared")
         await it.publish(b"a", b"b")
-        group = it.broker.groups.shards.find("g").group
+        group = it.broker.groups.shards.find("g")
         for _ in range(6):
             polling = asyncio.create_task(it.poll(member))
-            while not group.in_flight:  # noqa: ASYNC110
+            while not group.in_flight(member):  # noqa: ASYNC110
                 await asyncio.sleep(0)
             # Decided, and waiting for the disk.
             polling.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await polling
-            assert not group.in_flight
+            assert not group.in_flight(member)
         assert [(each.value, each.count) for each in await it.poll(member)] == [(b"a", 1), (b"b", 1)]

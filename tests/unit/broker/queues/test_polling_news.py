@@ -17,8 +17,8 @@ from doubles.async_tests import until
 from doubles.group_bench import GroupBench
 from doubles.loop import on_a_loop
 
-from goqueue.broker.group_shards.group_runtime import GroupRuntime, Waiter
 from goqueue.broker.runtime.spread_calls import SpreadCalls, wake
+from goqueue.broker.shards.group_runtime import GroupRuntime, Waiter
 from goqueue.model.config import Config, StorageConfig
 from goqueue.model.errors import UnknownMember
 

@@ -13,9 +13,9 @@ from behaviour.clock import ManualClock
 from doubles.group_bench import GroupBench
 from doubles.loop import on_a_loop
 
-from goqueue.broker.group_shards.backlog import NORMAL
 from goqueue.broker.partitions.read import Bounds
 from goqueue.broker.queues.polling import PollBounds
+from goqueue.broker.shards.backlog import NORMAL
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.settlement_requests import LeaseClaim, SettlementRequest, Verb
 from goqueue.model.config import Config, LimitsConfig, StorageConfig
@@ -32,7 +32,7 @@ async def bench(path: Path, clock: ManualClock | None = None, **limits: int) -> 
 
 def queue_of(it: GroupBench, group: str = "g", partition: int = 0) -> Queue:
     shards = it.broker.groups.shards
-    found = shards.find(group).queue(it.broker.topic("t").record.topic_id, partition)
+    found = shards.find(group).queue(it.broker.topic("t"), partition)
     assert found is not None
     return found
 
@@ -90,7 +90,7 @@ async def test_messages_nacked_here_and_there_come_again_each_once(tmp_path: Pat
         again = await it.poll(member, 3_000)
         assert [each.offset for each in again] == [each.offset for each in chosen]
         assert [each.value for each in again] == [each.value for each in chosen]
-        assert it.broker.groups.shards.find("g").group.in_flight == {member: 3_000}
+        assert it.broker.groups.shards.find("g").in_flight(member) == 3_000
 
 
 # Rule 1 and 14: one decision at a time, counts that last
@@ -154,7 +154,7 @@ async def test_a_topic_made_again_inherits_no_group_state_and_no_receipt(tmp_pat
         await it.publish(b"old")
         (old,) = await it.poll(member)
         await it.broker.delete_topic("t")
-        assert it.broker.groups.shards.find("g").group.in_flight == {}
+        assert it.broker.groups.shards.find("g").in_flight(member) == 0
         await it.topic()
         await it.publish(b"new")
         (new,) = await it.poll(member)

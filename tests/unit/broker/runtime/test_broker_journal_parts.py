@@ -26,7 +26,7 @@ from goqueue.coordination.group import (
     MemberLeft,
     Rebalanced,
 )
-from goqueue.coordination.groups import Groups, GroupsEvent
+from goqueue.coordination.shard_state import ShardEvent, ShardState
 from goqueue.delivery.events import (
     Acked,
     Delivered,
@@ -85,7 +85,7 @@ class Life:
     def __init__(self) -> None:
         self.serial = 0
 
-    def decide(self, groups: Groups, command: str, name: str, number: int) -> list[Any]:
+    def decide(self, groups: ShardState, command: str, name: str, number: int) -> list[Any]:
         group = groups.by_name.get(name)
         self.serial += 1
         if group is None:
@@ -155,7 +155,7 @@ def test_a_load_after_any_interleaving_of_events_and_a_snapshot_gives_the_live_s
 ) -> None:
     async def run() -> None:
         disk = PowerLossDisk()
-        journal = opened(disk, Groups, GroupsEvent)
+        journal = opened(disk, ShardState, ShardEvent)
         life = Life()
 
         async def carry_out(commands: list[Any]) -> None:
@@ -176,12 +176,14 @@ def test_a_load_after_any_interleaving_of_events_and_a_snapshot_gives_the_live_s
         await journal.snapshot()
         del journal.machine.dump
         await carry_out(after)
-        loaded = opened(disk, Groups, GroupsEvent)
+        loaded = opened(disk, ShardState, ShardEvent)
         assert shape(loaded.machine) == shape(journal.machine)
         for name in journal.machine.names():
-            live, again = journal.machine.by_name[name], loaded.machine.by_name[name]
-            assert again.in_flight == live.in_flight
-            assert {q.key for q in loaded.machine.queues_of(again)} == {q.key for q in journal.machine.queues_of(live)}
+            identity = journal.machine.by_name[name].state.identity
+            live, again = journal.machine.by_group.get(identity, {}), loaded.machine.by_group.get(identity, {})
+            assert again.keys() == live.keys()
+            if live:
+                assert loaded.machine.in_flight[identity] == journal.machine.in_flight[identity]
 
     asyncio.run(run())
 
@@ -189,7 +191,7 @@ def test_a_load_after_any_interleaving_of_events_and_a_snapshot_gives_the_live_s
 def test_a_group_that_was_deleted_and_made_again_during_a_snapshot_is_kept() -> None:
     async def run() -> None:
         disk = PowerLossDisk()
-        journal = opened(disk, Groups, GroupsEvent)
+        journal = opened(disk, ShardState, ShardEvent)
         await journal.submit(lambda _: [GroupMade("g", "one", {}, 1)])
         dump = journal.machine.dump
 
@@ -202,7 +204,7 @@ def test_a_group_that_was_deleted_and_made_again_during_a_snapshot_is_kept() -> 
 
         journal.machine.dump = gone  # type: ignore[method-assign]
         await journal.snapshot()
-        assert opened(disk, Groups, GroupsEvent).machine.by_name["g"].state.identity == "two"
+        assert opened(disk, ShardState, ShardEvent).machine.by_name["g"].state.identity == "two"
 
     asyncio.run(run())
 
@@ -241,7 +243,7 @@ def test_others_have_their_turn_while_a_large_state_is_written_down(monkeypatch:
 
     async def run() -> None:
         disk = PowerLossDisk()
-        journal = opened(disk, Groups, GroupsEvent)
+        journal = opened(disk, ShardState, ShardEvent)
         for number in range(200):
             journal.propose([GroupMade(f"g{number}", f"id{number}", {}, 1)])
         turns = 0
@@ -258,7 +260,7 @@ def test_others_have_their_turn_while_a_large_state_is_written_down(monkeypatch:
         busy.cancel()
         assert turns > 5
         await journal.settled()
-        assert shape(opened(disk, Groups, GroupsEvent).machine) == shape(journal.machine)
+        assert shape(opened(disk, ShardState, ShardEvent).machine) == shape(journal.machine)
 
     asyncio.run(run())
 
@@ -268,7 +270,7 @@ def test_a_journal_begins_where_its_snapshot_began_not_where_that_ended() -> Non
 
     async def run() -> None:
         disk = PowerLossDisk()
-        journal = opened(disk, Groups, GroupsEvent, segment_bytes=300)
+        journal = opened(disk, ShardState, ShardEvent, segment_bytes=300)
         await journal.submit(lambda _: [GroupMade("a", "one", {}, 1)])
         await journal.submit(lambda _: [GroupMade("b", "two", {}, 1)])
         begin, dump = journal.log.end_offset, journal.machine.dump
@@ -287,14 +289,14 @@ def test_a_journal_begins_where_its_snapshot_began_not_where_that_ended() -> Non
         await journal.settled()
         point = journal.log.recovery_point()
         Recoverable(journal.log).point_saved(point)
-        assert shape(opened(disk, Groups, GroupsEvent, point=point).machine) == shape(journal.machine)
+        assert shape(opened(disk, ShardState, ShardEvent, point=point).machine) == shape(journal.machine)
 
     asyncio.run(run())
 
 
 async def with_a_snapshot_of_events_that_came_meanwhile(disk: PowerLossDisk) -> Journal[Any]:
     """Two that came between its beginning and its end. Neither knows of itself, or of the other, as durable."""
-    journal = opened(disk, Groups, GroupsEvent)
+    journal = opened(disk, ShardState, ShardEvent)
     await journal.submit(lambda _: [GroupMade("a", "one", {}, 1)])
     dump = journal.machine.dump
 
@@ -319,7 +321,7 @@ def test_an_event_that_a_snapshot_knows_as_durable_is_never_cut_off(damaged: byt
         journal = await with_a_snapshot_of_events_that_came_meanwhile(disk)
         disk.damage(journal.log.active.log_path, lambda content: content.replace(b":" + damaged, b":99"))
         with pytest.raises(CorruptData):
-            opened(disk, Groups, GroupsEvent)
+            opened(disk, ShardState, ShardEvent)
         # What is left is for a person to look at.
         left = b"".join(disk.content(FOLDER / name) for name in disk.list_dir(FOLDER))
         assert b":99" in left
@@ -333,13 +335,13 @@ def test_a_last_event_that_a_recovery_point_vouches_for_is_never_passed_over() -
 
     async def run() -> None:
         disk = PowerLossDisk()
-        journal = opened(disk, Groups, GroupsEvent)
+        journal = opened(disk, ShardState, ShardEvent)
         for number in (11, 22):
             await journal.submit(lambda _, number=number: [GroupMade(f"g{number}", f"id{number}", {}, 1)])
         point = journal.log.recovery_point()
         disk.damage(journal.log.active.log_path, lambda content: content.replace(b"id22", b"id99"))
         with pytest.raises(CorruptData):
-            opened(disk, Groups, GroupsEvent, point=point)
+            opened(disk, ShardState, ShardEvent, point=point)
 
     asyncio.run(run())
 
@@ -349,7 +351,7 @@ def test_a_journal_stays_small_under_steady_traffic() -> None:
 
     async def run() -> None:
         disk = PowerLossDisk()
-        journal = opened(disk, Groups, GroupsEvent, segment_bytes=4_000)
+        journal = opened(disk, ShardState, ShardEvent, segment_bytes=4_000)
         key = queue_key("id", "t", 0)
         await journal.submit(lambda _: [GroupMade("g", "id", {}, 1), QueueOpened(key, "g", "t", 0, 0)])
         sizes = []

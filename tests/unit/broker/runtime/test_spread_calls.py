@@ -10,12 +10,12 @@ from doubles.async_tests import until
 from doubles.group_bench import GroupBench
 from doubles.loop import on_a_loop
 
-from goqueue.broker.group_shards import group_runtime
-from goqueue.broker.group_shards.group_runtime import GroupRuntime
 from goqueue.broker.partitions.delayed_records import read_delayed_records
 from goqueue.broker.runtime.named_timers import NamedTimers
 from goqueue.broker.runtime.spread_calls import AT_A_ROUND, SpreadCalls, wake
 from goqueue.broker.runtime.time_slices import TimeSlice
+from goqueue.broker.shards import group_runtime
+from goqueue.broker.shards.group_runtime import GroupRuntime
 from goqueue.model.config import Config, StorageConfig
 from goqueue.model.publishing import NewMessage
 

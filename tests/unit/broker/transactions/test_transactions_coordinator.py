@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 from doubles.async_tests import until
+from doubles.group_movers import shard_of
 from doubles.loop import on_a_loop
-from doubles.transaction_bench import GROUP, OTHER, TOPIC, Bench, bench
+from doubles.transaction_bench import OTHER, TOPIC, Bench, bench
 
 import goqueue.broker.transactions.completion
 import goqueue.coordination.issued_ids
-from goqueue.broker.group_shards.group_shard import GroupShard
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.runtime.journal import Journal
+from goqueue.broker.shards.shard import Shard
 from goqueue.broker.transactions.producer_fencing import ProducerIdentity
 from goqueue.coordination.issued_ids import IssuedIds
 from goqueue.model.errors import (
@@ -598,31 +599,41 @@ async def test_groups_are_told_of_an_end_as_soon_as_there_is_room(
         await it.publish(None, b"a")
         transaction = await it.begin()
         await it.ack_in(transaction, await it.poll())
-        shard = it.broker.groups.shards.of(GROUP)
-        change = shard.change
+        shard = shard_of(it.broker, TOPIC)
+        append = shard.append
 
         def refused(*_: Any) -> None:
             raise DiskFull("no room")
 
-        shard.change = refused  # type: ignore[method-assign]
+        shard.append = refused  # type: ignore[method-assign]
         await (it.commit if is_commit else it.abort)(transaction)
         assert it.transactions.opened.all() == []
-        shard.change = change  # type: ignore[method-assign]
+        shard.append = append  # type: ignore[method-assign]
         await until(lambda: not it.transactions.completion.held_up)
         assert it.lag() == (0 if is_commit else 1)
         assert len(await it.poll()) == it.lag()
 
 
+async def topic_in_another_shard(it: Bench) -> str:
+    """Whose state is in another journal than that of ``TOPIC``."""
+    for number in range(1_000):
+        topic = await it.broker.create_topic(f"elsewhere-{number}", {"partitions": 1})
+        if topic.shards[0] != it.broker.topic(TOPIC).shards[0]:
+            return topic.name
+    raise AssertionError("a thousand ids that all lead to the same shard")
+
+
 @on_a_loop
 async def test_acks_that_only_some_groups_could_note_abort_the_transaction() -> None:
     async with bench() as it:
+        other = await topic_in_another_shard(it)
         await it.join()
-        await it.join("h", OTHER)
+        await it.join("h", other)
         await it.publish(None, b"a")
-        await it.publish(None, b"b", topic=OTHER)
+        await it.publish(None, b"b", topic=other)
         both = [*await it.poll(), *await it.poll(group="h")]
         transaction = await it.begin()
-        journal = it.broker.groups.shards.of("h").journal
+        journal = shard_of(it.broker, other).journal
         propose = journal.propose
 
         def refused(events: Any) -> None:
@@ -690,7 +701,7 @@ async def test_a_group_whose_journal_has_failed_does_not_keep_a_transaction_from
             await it.publish(transaction, b"v", topic=OTHER)
             if end == "abort":
                 await it.ack_in(transaction, await it.poll())
-                it.broker.groups.shards.of(GROUP).journal.log.fail("broken")
+                shard_of(it.broker, TOPIC).journal.log.fail("broken")
             await getattr(it, end)(transaction)
             assert it.transactions.opened.all() == []
         await it.restart()
@@ -920,7 +931,7 @@ async def test_a_start_on_a_full_disk_neither_aborts_what_was_committed_nor_forg
         await it.commit(committed)
         fails = [DiskFull("no room")]
         fail_while(fails, monkeypatch, Partition, "append_marker")
-        fail_while(fails, monkeypatch, GroupShard, "change")
+        fail_while(fails, monkeypatch, Shard, "append")
         await it.restart()
         assert await it.values(OTHER) == []
         fails.clear()

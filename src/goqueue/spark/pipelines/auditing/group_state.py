@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ from goqueue.model.offset_runs import OffsetRuns
 from goqueue.model.runs import pairs
 from goqueue.observe.trace_event import runs_of
 from goqueue.spark.pipelines.auditing.audit_kinds import AFTER_ALL_EVENTS, ANY_LANE, LANES, Kind, evidence_rows
-from goqueue.spark.pipelines.auditing.journal_files import Snapshot, replay_journal
+from goqueue.spark.pipelines.auditing.journal_files import Made, Snapshot, replay_journal
 from goqueue.wire.key_hash import partition_of
 
-GROUPS = "__groups"
+SHARDS = "__shards"
 _GROUP_EVENTS = ("group_made", "group_deleted")
 
 Row = tuple[int, int, int, int, int, int, int]
@@ -104,61 +104,69 @@ class GroupState:
 
 
 def group_state(root: Path, group: str, topic_id: str) -> GroupState:
-    """Rebuild the state of a group on a topic; raises ``GroupNotFound`` if the folder has no such group."""
-    logs = root / "logs" / GROUPS
-    shards = sum(each.name.isdigit() for each in logs.iterdir()) if logs.is_dir() else 0
-    if shards:
-        shard = partition_of(group.encode(), shards)
-        found = replay_journal(
-            root / "snapshots" / f"{GROUPS}-{shard}", logs / str(shard), lambda each: _Replay(group, topic_id, each)
-        )
-        if found.group is not None:
-            return GroupState(found.group, found.partitions)
+    """Rebuild the state of a group on a topic; raises ``GroupNotFound`` if the folder has no such group.
+
+    The group is in the journal of the shard of its name, its queues in those of the partitions' shards.
+    """
+    logs = root / "logs" / SHARDS
+    numbers = sorted(int(each.name) for each in logs.iterdir() if each.name.isdigit()) if logs.is_dir() else []
+    if numbers:
+        own = numbers[partition_of(group.encode(), len(numbers))]
+        known = _replayed(root, own, lambda snapshot: _GroupReplay(group, snapshot)).group
+        if known is not None:
+            keys = f"{known.identity}/{topic_id}/"
+            partitions: dict[int, PartitionState] = {}
+            for number in numbers:
+                partitions |= _replayed(root, number, lambda snapshot: _QueueReplay(keys, snapshot)).partitions
+            return GroupState(known, partitions)
     raise GroupNotFound(f"{root} knows no group {group!r}")
 
 
-class _Replay:
-    """Replay of a shard's journal onto its snapshot, for one group and topic."""
+def _replayed(root: Path, shard: int, begin: Callable[[Snapshot], Made]) -> Made:
+    return replay_journal(root / "snapshots" / f"{SHARDS}-{shard}", root / "logs" / SHARDS / str(shard), begin)
 
-    def __init__(self, group: str, topic_id: str, snapshot: Snapshot) -> None:
+
+class _GroupReplay:
+    """Replay of a shard's journal onto its snapshot, for one group whose coordinator the shard has."""
+
+    def __init__(self, group: str, snapshot: Snapshot) -> None:
         self._name = group
-        self._topic_id = topic_id
-        self._end = snapshot.end
-        self._part_offsets = snapshot.part_offsets()
-        self.group: KnownGroup | None = None
-        self.partitions: dict[int, PartitionState] = {}
-        for part in snapshot.parts:
-            if part.name == f"g:{group}":
-                self.group = msgspec.json.decode(part.state, type=KnownGroup)
-        for part in snapshot.parts:
-            if self._is_ours(key := part.name.removeprefix("q:")):
-                dump = msgspec.json.decode(part.state, type=QueueDump)
-                self.partitions[dump.partition] = PartitionState(Queue.load(QueueKey(key), dump, {}))
-
-    def _is_ours(self, key: str) -> bool:
-        return self.group is not None and key.startswith(f"{self.group.identity}/{self._topic_id}/")
+        self._is_new = snapshot.is_new
+        states = (part.state for part in snapshot.parts if part.name == f"g:{group}")
+        self.group = next((msgspec.json.decode(state, type=KnownGroup) for state in states), None)
 
     def decision(self, offset: int, value: bytes) -> None:
         for event in msgspec.json.decode(value):
-            key = event.get("q")
-            part = f"q:{key}" if key is not None else f"g:{event.get('group')}"
-            # Same rule as in the broker: a part that is not in the snapshot was deleted before the snapshot's end.
-            if offset < self._end and offset < self._part_offsets.get(part, self._end):
-                continue
-            if key is None:
-                self._group_event(event)
-            elif self._is_ours(key):
-                self._queue_event(msgspec.convert(event, events.AnyQueueEvent))
+            is_ours = event.get("group") == self._name and event["type"] in _GROUP_EVENTS
+            if is_ours and self._is_new(f"g:{self._name}", offset):
+                self.group = _made(event) if event["type"] == "group_made" else None
 
-    def _group_event(self, event: dict[str, Any]) -> None:
-        if event.get("group") != self._name or event["type"] not in _GROUP_EVENTS:
+
+def _made(event: dict[str, Any]) -> KnownGroup:
+    return KnownGroup(event["group"], event["identity"], event["at_ns"], event["overrides"], event.get("fixed", {}))
+
+
+class _QueueReplay:
+    """The same for the queues of one group and topic, whose keys begin with ``keys``."""
+
+    def __init__(self, keys: str, snapshot: Snapshot) -> None:
+        self._keys = keys
+        self._is_new = snapshot.is_new
+        self.partitions: dict[int, PartitionState] = {}
+        for part in snapshot.parts:
+            key = part.name.removeprefix("q:")
+            if key.startswith(keys):
+                dump = msgspec.json.decode(part.state, type=QueueDump)
+                self.partitions[dump.partition] = PartitionState(Queue.load(QueueKey(key), dump, {}))
+
+    def decision(self, offset: int, value: bytes) -> None:
+        if self._keys.encode() not in value:
+            # A journal has events of many groups, and decoding them costs more than looking for a text.
             return
-        self.partitions.clear()
-        self.group = None
-        if event["type"] == "group_made":
-            self.group = KnownGroup(
-                self._name, event["identity"], event["at_ns"], event["overrides"], event.get("fixed", {})
-            )
+        for event in msgspec.json.decode(value):
+            key = event.get("q", "")
+            if key.startswith(self._keys) and self._is_new(f"q:{key}", offset):
+                self._queue_event(msgspec.convert(event, events.AnyQueueEvent))
 
     def _queue_event(self, event: events.QueueEvent) -> None:
         number = int(event.q.rpartition("/")[2])

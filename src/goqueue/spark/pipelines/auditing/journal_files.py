@@ -6,6 +6,7 @@ The broker may be running: the result is what it has written so far.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -27,16 +28,21 @@ class Part(msgspec.Struct, array_like=True):
     state: msgspec.Raw
 
 
-class Snapshot(msgspec.Struct):
+class Snapshot(msgspec.Struct, dict=True):
     """A snapshot. ``begin``: the offset where a replay starts; ``end``: where its last part was dumped."""
 
     begin: int = 0
     end: int = 0
     parts: list[Part] = []
 
-    def part_offsets(self) -> dict[str, int]:
-        """By part: the offset from which events must be applied to it."""
+    @cached_property
+    def _part_offsets(self) -> dict[str, int]:
         return {part.name: part.offset for part in self.parts}
+
+    def is_new(self, part: str, offset: int) -> bool:
+        """Whether the event at ``offset`` must be applied to a part. One that the snapshot does not have was gone when
+        it ended."""
+        return offset >= self.end or offset >= self._part_offsets.get(part, self.end)
 
 
 class Replay(Protocol):

@@ -53,7 +53,7 @@ class _Catalog:
 
     def __init__(self, topic_id: str, snapshot: Snapshot) -> None:
         self._topic_id = topic_id
-        self._from = snapshot.part_offsets().get(_PART, snapshot.end)
+        self._is_new = snapshot.is_new
         self.topic: TopicRecord | None = None
         for part in snapshot.parts:
             if part.name == _PART:
@@ -63,7 +63,7 @@ class _Catalog:
 
     def decision(self, offset: int, value: bytes) -> None:
         for event in msgspec.json.decode(value):
-            if offset < self._from:
+            if not self._is_new(_PART, offset):
                 continue
             if event["type"] == "topic_created" and event["topic"]["topic_id"] == self._topic_id:
                 self._set_record(msgspec.convert(event["topic"], _Known))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from goqueue.broker.group_shards.backlog import is_plain
-from goqueue.broker.group_shards.group_runtime import GroupRuntime
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.spread_calls import SpreadCalls, wake
+from goqueue.broker.shards.backlog import is_plain
+from goqueue.broker.shards.group_runtime import GroupRuntime
 from goqueue.delivery.queue import Queue
 from goqueue.model.ids import PartitionKey, partition_key
 
@@ -38,6 +38,10 @@ class PartitionNews:
             self._watched.add(partition)
             partition.watch(lambda: self.publish(name, partition))
             self.publish(name, partition)
+
+    def unwatch(self, queue: Queue) -> None:
+        """The queue is not served here any more."""
+        self._groups_on.get(partition_key(queue.topic_id, queue.partition), set()).discard(queue.group)
 
     def groups_on(self, partition: PartitionKey) -> set[str]:
         """Groups that read a partition, the broker's own among them."""

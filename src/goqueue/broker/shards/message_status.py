@@ -6,7 +6,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Mapping
 
-from goqueue.broker.group_shards.shard_directory import GroupShards
+from goqueue.broker.shards.shard_directory import Shards
 from goqueue.delivery.in_flight_batch import SPAN, InFlightBatch
 from goqueue.delivery.leases import lane_of
 from goqueue.delivery.queue import Queue
@@ -20,7 +20,7 @@ Standings = dict[int, list[GroupStanding]]
 """By offset."""
 
 
-async def standings(shards: GroupShards, topic: str, partition: int, messages: Mapping[int, Message]) -> Standings:
+async def standings(shards: Shards, topic: str, partition: int, messages: Mapping[int, Message]) -> Standings:
     """Of the groups that read a partition, with those of these messages that are meant for them."""
     found: Standings = {offset: [] for offset in messages}
     known = shards.host.topics.by_name.get(topic)
@@ -28,8 +28,8 @@ async def standings(shards: GroupShards, topic: str, partition: int, messages: M
         return found
     topic_id = known.record.topic_id
     for name in sorted(shards.groups_on(topic_id, partition)):
-        group = shards.get(name)
-        queue = None if group is None else group.queue(topic_id, partition)
+        group = shards.get_led(name)
+        queue = None if group is None else group.queue(known, partition)
         if group is None or queue is None:
             continue
         is_stream = group.settings.mode == "stream"

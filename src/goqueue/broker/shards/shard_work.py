@@ -1,4 +1,4 @@
-"""What a shard of groups needs done for its groups without a request."""
+"""What a shard needs done for its groups and queues without a request."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from goqueue.delivery.queue import Queue
+from goqueue.model.ids import GroupId
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +19,16 @@ class HeldUp:
 
 
 class ShardWork(Protocol):
-    """What is done for the groups of a shard without a request. It begins with ``lead`` and ends with ``let_go``."""
+    """What is done for a shard's groups and queues without a request. It begins with ``lead``, ends with ``let_go``."""
 
     def take_up_queue(self, queue: Queue) -> None:
         """The shard leads from now on: continue what the journal says is under way in a queue."""
 
     def take_up_group(self, name: str) -> None:
         """The same for a group: sessions of its members, topics that came or went meanwhile."""
+
+    def group_deleted(self, name: str, identity: GroupId) -> None:
+        """A group of the shard was deleted: close its queues in all shards, once that is durable."""
 
     def queue_due(self, queue: Queue) -> None:
         """A visibility timeout of the queue ends, or a retry is due."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from goqueue.broker.runtime.journal import Journal
 from goqueue.broker.runtime.spread_calls import SpreadCalls
+from goqueue.coordination.shard_state import ShardState
 from goqueue.delivery.lane_scheduler import LaneScheduler
 from goqueue.delivery.receipts import Seal
 from goqueue.model.clock import NANOS_PER_SECOND
@@ -65,7 +67,8 @@ class Session:
 class Share:
     """What a member may fetch from, by the keys of queues and the names of partitions."""
 
-    queues: dict[QueueKey, None]
+    queues: dict[QueueKey, Journal[ShardState]]
+    """With the journal that each queue is in."""
     partitions: frozenset[PartitionKey]
 
 

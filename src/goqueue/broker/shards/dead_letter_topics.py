@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from goqueue.broker.group_shards.host import Host
-from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.partitions.topic import DEAD_LETTER_SUFFIX, Topic
+from goqueue.broker.shards.host import Host
 from goqueue.delivery.events import Target
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import (
@@ -21,18 +21,15 @@ from goqueue.model.names import check_topic_name
 
 CreateTopic = Callable[[str, dict[str, object]], Awaitable[Topic]]
 
-_SUFFIX = ".dlq"
-_MAX_STEM = 196
-
 
 def dead_letter_topic(host: Host, topic: Topic) -> str | None:
     """Its name; it may not be there yet. Dead letters have no dead letters."""
-    if topic.name.endswith(_SUFFIX):
+    if topic.name.endswith(DEAD_LETTER_SUFFIX):
         return None
     if any(each.settings.dead_letter_topic == topic.name for each in host.running_topics()):
         return None
-    named = topic.settings.dead_letter_topic
-    return named if named and can_be_a_topic(named) else topic.name[:_MAX_STEM] + _SUFFIX
+    named = topic.dead_letter_name
+    return named if can_be_a_topic(named) else topic.default_dead_letter_name
 
 
 def can_be_a_topic(name: str) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from goqueue.broker.group_shards.backlog import aborted_of_lane
 from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.shards.backlog import aborted_of_lane
 from goqueue.delivery.queue import Queue
 from goqueue.storage.log import lanes
 

@@ -1,2 +1,0 @@
-"""Shards of consumer groups: a journal each with the groups in it, their state in memory, retry times and backlog, and
-the directory that finds a group's shard."""

@@ -1,0 +1,155 @@
+"""The state machine of a shard: the groups whose coordinator it is, and the queues of its partitions.
+
+A queue is what one group knows of one partition. It is in the partition's shard, its group in the shard of the group's
+name, so a shard has queues of groups that it does not have, and groups without their queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from goqueue.coordination.group import AnyGroupEvent, Group, GroupDeleted, GroupMade, GroupState, new_state
+from goqueue.delivery.events import AnyQueueEvent, QueueClosed, QueueEvent, QueueOpened
+from goqueue.delivery.lease_acks import Recent
+from goqueue.delivery.queue import Queue, QueueDump
+from goqueue.model.errors import CorruptData, InvalidRequest
+from goqueue.model.ids import GroupId, QueueKey, TopicId, queue_key, split_queue_key
+
+
+class Converted(msgspec.Struct, frozen=True, tag="converted"):
+    """The first event of a journal whose state comes from an earlier version's journals, and is in its snapshot alone.
+
+    It is never replayed, unless the snapshot is gone: then the state is not known, instead of being empty.
+    """
+
+
+ShardEvent = AnyGroupEvent | AnyQueueEvent
+JournaledEvent = ShardEvent | Converted
+
+_GROUP = "g:"
+_QUEUE = "q:"
+
+
+def part_of_group(name: str) -> str:
+    """The part of a snapshot that has a group."""
+    return _GROUP + name
+
+
+def part_of_queue(key: QueueKey) -> str:
+    """The part of a snapshot that has a queue."""
+    return _QUEUE + key
+
+
+def decide_opening(
+    group: Group, known: Collection[QueueKey], starts: Mapping[tuple[TopicId, int], int], max_partitions: int
+) -> list[QueueOpened]:
+    """Queues for those partitions that are new to the group. ``known`` are the queues that it has, in all shards;
+    ``starts`` has where it begins in each partition."""
+    opened = [
+        QueueOpened(key, group.name, topic_id, number, start)
+        for (topic_id, number), start in starts.items()
+        if (key := queue_key(group.state.identity, topic_id, number)) not in known
+    ]
+    if opened and len(opened) + len(known) > max_partitions:
+        raise InvalidRequest(
+            f"group {group.name!r} would have more than {max_partitions} partitions (limits.max_group_partitions)"
+        )
+    return opened
+
+
+class ShardState:
+    """Events that name a group or a queue which is no more change nothing: they belong to what was deleted."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Group] = {}
+        """Groups; only read from outside."""
+        self.by_key: dict[QueueKey, Queue] = {}
+        """Queues; only read from outside."""
+        # By identity: while a snapshot was taken a group may have been deleted and another made under its name.
+        self.by_group: dict[GroupId, dict[QueueKey, Queue]] = {}
+        """Queues of each group that has some here; only read from outside."""
+        self.in_flight: dict[GroupId, dict[str, int]] = {}
+        """By group, how many messages of this shard's partitions each member has in flight; only read from outside."""
+        self._recent = Recent()
+
+    # Looking
+
+    def names(self) -> list[str]:
+        return sorted(self.by_name)
+
+    def queues(self) -> list[Queue]:
+        return list(self.by_key.values())
+
+    # Changing
+
+    def apply(self, event: JournaledEvent) -> None:
+        if isinstance(event, QueueEvent):
+            self._apply_to_queue(event)
+        elif isinstance(event, Converted):
+            raise CorruptData("the snapshot with the state of the earlier version is missing or damaged")
+        elif isinstance(event, GroupMade):
+            self._add(new_state(event))
+        elif isinstance(event, GroupDeleted):
+            self.by_name.pop(event.group, None)
+        elif event.group in self.by_name:
+            self.by_name[event.group].apply(event)
+
+    def _add(self, state: GroupState) -> None:
+        self.by_name[state.name] = Group(state)
+
+    def _apply_to_queue(self, event: Any) -> None:
+        if isinstance(event, QueueOpened):
+            self._open(Queue(event, self._in_flight_of(event.q), self._recent))
+            return
+        queue = self.by_key.get(event.q)
+        if queue is None:
+            return
+        if isinstance(event, QueueClosed):
+            self._close(queue)
+        else:
+            queue.apply(event)
+
+    def _open(self, queue: Queue) -> None:
+        self.by_key[queue.key] = queue
+        self.by_group.setdefault(queue.group_id, {})[queue.key] = queue
+
+    def _close(self, queue: Queue) -> None:
+        queue.close()
+        del self.by_key[queue.key]
+        left = self.by_group[queue.group_id]
+        del left[queue.key]
+        if not left:
+            del self.by_group[queue.group_id]
+            self.in_flight.pop(queue.group_id, None)
+
+    def _in_flight_of(self, key: QueueKey) -> dict[str, int]:
+        return self.in_flight.setdefault(split_queue_key(key)[0], {})
+
+    # Snapshots
+
+    def parts(self) -> list[str]:
+        return [*map(part_of_group, self.by_name), *map(part_of_queue, self.by_key)]
+
+    def part_of(self, event: JournaledEvent) -> str:
+        if isinstance(event, Converted):
+            return ""
+        return part_of_queue(event.q) if isinstance(event, QueueEvent) else part_of_group(event.group)
+
+    def dump(self, part: str) -> bytes | None:
+        """``None`` if it is gone meanwhile."""
+        if part.startswith(_GROUP):
+            group = self.by_name.get(part.removeprefix(_GROUP))
+            return None if group is None else msgspec.json.encode(group.state)
+        queue = self.by_key.get(QueueKey(part.removeprefix(_QUEUE)))
+        return None if queue is None else msgspec.json.encode(queue.dump())
+
+    def restore(self, part: str, payload: bytes) -> None:
+        if part.startswith(_GROUP):
+            self._add(msgspec.json.decode(payload, type=GroupState))
+            return
+        key = QueueKey(part.removeprefix(_QUEUE))
+        dump = msgspec.json.decode(payload, type=QueueDump)
+        self._open(Queue.load(key, dump, self._in_flight_of(key), self._recent))
