@@ -65,8 +65,7 @@ class LeaderWork:
             # The other way round a crash could leave a group that has forgotten what it has done.
             await self._shard.journal.settled()
             queues = self._shards.map.queues_of(identity)
-            for _ in self._shards.map.append([QueueClosed(queue.key) for queue in queues]):
-                pass
+            self._shards.map.append([QueueClosed(queue.key) for queue in queues])
         except GoQueueError as error:
             log.warning("queues of a deleted group are left for the next start to close", error=str(error))
 

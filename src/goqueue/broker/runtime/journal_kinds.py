@@ -30,6 +30,11 @@ class JournalKind(Generic[Machine]):
     shards: range | None = None
     """Their numbers, fixed for good: ``shard_placement`` decides in which of them state is kept."""
 
+    @property
+    def numbers(self) -> range:
+        """Of its journals; a kind without shards has one."""
+        return range(1) if self.shards is None else self.shards
+
     def snapshot_name(self, shard: int) -> str:
         return self.name if self.shards is None else f"{self.name}-{shard}"
 

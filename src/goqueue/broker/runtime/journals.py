@@ -46,25 +46,28 @@ class Journals:
 
     def open_shards(self, kind: JournalKind[Machine]) -> dict[int, Journal[Machine]]:
         """The journals of a kind's shards by number; each shard loads its own."""
-        return {shard: self._open_log_of(kind, shard) for shard in kind.shards or (0,)}
+        return {shard: self._open_log_of(kind, shard) for shard in kind.numbers}
 
     def close_shards(self, kind: JournalKind[Any]) -> None:
         """The journals of a kind are not needed any more."""
-        for shard in kind.shards or (0,):
+        for shard in kind.numbers:
             self._open.pop(kind.without.format(shard=shard)).log.close()
 
     def has_points(self, kind: JournalKind[Any]) -> bool:
         """Whether recovery points tell of journals of a kind that have held anything."""
-        points = [self._checkpoints.point(self._folder.logs / kind.name / str(shard)) for shard in kind.shards or (0,)]
+        points = [self._checkpoints.point(self._log_folder(kind, shard)) for shard in kind.numbers]
         return any(point is not None and point.base + point.count for point in points)
 
     def forget_points(self, kind: JournalKind[Any]) -> None:
         """The folders of a kind's journals are gone for good."""
-        for shard in kind.shards or (0,):
-            self._checkpoints.forget_at_start(self._folder.logs / kind.name / str(shard))
+        for shard in kind.numbers:
+            self._checkpoints.forget_at_start(self._log_folder(kind, shard))
+
+    def _log_folder(self, kind: JournalKind[Any], shard: int) -> Path:
+        return self._folder.logs / kind.name / str(shard)
 
     def _open_log_of(self, kind: JournalKind[Machine], shard: int = 0) -> Journal[Machine]:
-        kept = self._journal_log(self._folder.logs / kind.name / str(shard))
+        kept = self._journal_log(self._log_folder(kind, shard))
         point = self._checkpoints.point(kept.folder)
         journal = Journal(
             kept,

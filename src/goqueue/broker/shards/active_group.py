@@ -136,8 +136,7 @@ class ActiveGroup:
             shard.append(events, cause)
             self.follow(events)
         elif events:
-            for applied in self.shards.append(events, cause):
-                self.follow(applied)
+            self.shards.append(events, cause, self.follow)
         for member in freed:
             self._free(member)
 

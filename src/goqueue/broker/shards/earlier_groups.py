@@ -53,7 +53,7 @@ async def convert_earlier_groups(
         if missing:
             raise CorruptData(f"the snapshots of shards {missing} are missing; restore the data folder from a backup")
         journals.forget_points(EARLIER_GROUPS)
-        for shard in EARLIER_GROUPS.shards or ():
+        for shard in EARLIER_GROUPS.numbers:
             path = folder.snapshots / EARLIER_GROUPS.snapshot_name(shard)
             if folder.files.exists(path):
                 folder.files.remove(path)

@@ -128,12 +128,14 @@ class Shards:
 
     def change(self, name: str, events: Sequence[ShardEvent], cause: str = "") -> None:
         """``ActiveGroup.change`` of a group that may have yet to be made by these very events, or be gone."""
-        if not events:
-            return
-        for applied in self.map.append(events, cause):
+
+        def follow(applied: Sequence[ShardEvent]) -> None:
             active = self.get_led(name)
             if active is not None:
                 active.follow(applied)
+
+        if events:
+            self.map.append(events, cause, follow)
 
     def close_orphans(self) -> None:
         """Close queues of groups that are gone. A crash may have come between the deletion of a group and the closing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
@@ -111,11 +111,16 @@ class ShardMap:
 
     # Changing
 
-    def append(self, events: Sequence[ShardEvent], cause: str = "") -> Iterator[Sequence[ShardEvent]]:
-        """Append and apply events, each in its own shard; yields what was applied, shard by shard.
+    def append(
+        self,
+        events: Sequence[ShardEvent],
+        cause: str = "",
+        follow: Callable[[Sequence[ShardEvent]], None] = lambda applied: None,
+    ) -> None:
+        """Append and apply events, each in its own shard; ``follow`` gets what was applied, shard by shard.
 
         An error may come in between, if there is no room for some of them. So those of groups are the last: a member
-        that has left, or has got a partition, finds the queues as they should be, and who tries again does no harm.
+        that has left, or has got a partition, finds the queues as they should be, and to try again does no harm.
         """
         by_shard: dict[Shard, list[ShardEvent]] = {}
         last: dict[Shard, list[ShardEvent]] = {}
@@ -129,7 +134,7 @@ class ShardMap:
             raise NotLeader("this broker does not lead all shards that this concerns at present")
         for shard, own in (*by_shard.items(), *last.items()):
             shard.append(own, cause)
-            yield own
+            follow(own)
         for event in events:
             if isinstance(event, QueueClosed):
                 self.found.pop(event.q, None)
