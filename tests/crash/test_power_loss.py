@@ -46,13 +46,17 @@ def test_the_workloads_reach_every_fsync_of_storage_and_no_other() -> None:
 LIKELY = {
     "storage/files/atomic.py": (storage_scripts.open_a_log_whose_folder_is_missing, storage_scripts.compact_twice),
     "storage/log/compaction.py": (storage_scripts.compact_twice,),
-    "storage/log/log.py": (storage_scripts.cut_what_was_compacted,),
     "storage/log/repair.py": (
         storage_scripts.recover_from_damage,
         storage_scripts.recover_from_damage_before_valid_messages,
     ),
     "storage/log/segment.py": (storage_scripts.append_after_the_disk_was_full,),
     "storage/log/swap.py": (storage_scripts.compact_after_one_was_dropped, storage_scripts.compact_twice),
+    "storage/log/truncation.py": (
+        storage_scripts.cut_what_was_not_synced,
+        storage_scripts.cut_whole_segments,
+        storage_scripts.cut_what_was_compacted,
+    ),
 }
 """Where to begin: what does not break there is looked for everywhere else."""
 RARE = (118,)

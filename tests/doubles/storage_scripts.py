@@ -9,13 +9,14 @@ from copy import deepcopy
 from random import Random
 
 from doubles.ledger import Broken, Entry, Ledger
-from doubles.messages import Ticking, batch_of
+from doubles.messages import Ticking, batch_of, read_all
 from doubles.power_loss import PowerLoss, PowerLossDisk
 from doubles.storage_workload import KEYED, Process
 from goqueue.model.errors import DiskFull
 from goqueue.storage.log.compaction import compact
 from goqueue.storage.log.compaction_choice import CompactionRules, Step
 from goqueue.storage.log.log import Log
+from goqueue.storage.log.truncation import CUT, truncate_to
 
 
 class Script:
@@ -35,6 +36,8 @@ class Script:
         self.disk.ignore_sync_from(ignored)
         self.created: set[str] = set()
         self.damaged: list[bytes] = []
+        self.is_dense = False
+        """Whether no offset may be left out."""
 
     def start(self) -> None:
         """Also again: the process before is gone then, and the machine goes on."""
@@ -55,6 +58,9 @@ class Script:
             after.ignore_sync_from(self.ignored)
             log = Process(after, self._clock, set(self.created), (KEYED,)).logs[KEYED]
             deepcopy(self.ledger).check(log)
+            offsets = [message.offset for message in read_all(log)]
+            if self.is_dense and offsets != list(range(log.end_offset)):
+                raise Broken(f"offsets are left out: {offsets} of {log.end_offset}")
             asides = [after.content(log.folder / name) for name in after.list_dir(log.folder) if ".damaged-" in name]
             if any(all(piece not in aside for aside in asides) for piece in self.damaged):
                 raise Broken("damaged bytes were thrown away")
@@ -99,7 +105,7 @@ class Script:
 
     def cut(self, offset: int) -> None:
         self.ledger.truncating(offset)
-        self.log.truncate_to(offset, lambda: self.process.forget_point(KEYED))
+        truncate_to(self.log, offset, lambda: self.process.forget_point(KEYED))
         self.ledger.truncated(offset)
 
 
@@ -129,6 +135,58 @@ async def cut_what_was_compacted(script: Script) -> None:
     script.pass_over()
     script.watch()
     script.cut(7)
+
+
+async def cut_what_was_not_synced(script: Script) -> None:
+    script.start()
+    script.watch()
+    script.append(0)
+    script.log.roll()
+    for number in range(1, 4):
+        script.append(number)
+    script.cut(2)
+    # Before, a power loss may leave anything of it.
+    script.is_dense = True
+    script.look()
+    script.append(4)
+    script.look()
+
+
+async def cut_whole_segments(script: Script) -> None:
+    script.is_dense = True
+    script.start()
+    await script.write(0, 1)
+    await script.write(2, 3, 4, 5)
+    script.watch()
+    script.cut(2)
+    await script.write(6)
+    script.look()
+
+
+async def start_after_a_cut_that_was_killed(script: Script) -> None:
+    script.is_dense = True
+    is_over = False
+    call = 0
+    while not is_over:
+        call += 1
+        script.disk = PowerLossDisk()
+        script.disk.ignore_sync_from(script.ignored)
+        script.created, script.ledger = set(), Ledger()
+        script.start()
+        await script.write(0, 1, 2, 3, 4)
+        script.disk.fail_at = script.disk.calls + call
+        try:
+            script.cut(3)
+            is_over = True
+        except PowerLoss:
+            pass
+        script.disk.revive()
+        if any(name.endswith(CUT) for name in script.disk.list_dir(script.log.folder)):
+            script.watch()
+        script.start()
+        script.disk.before_call = lambda: None
+        await script.write(5)
+        script.look()
 
 
 async def recover_from_damage(script: Script) -> None:
@@ -197,6 +255,9 @@ SCRIPTS = (
     compact_twice,
     compact_after_one_was_dropped,
     cut_what_was_compacted,
+    cut_what_was_not_synced,
+    cut_whole_segments,
+    start_after_a_cut_that_was_killed,
     recover_from_damage,
     recover_from_damage_before_valid_messages,
     start_after_a_start_that_was_killed,

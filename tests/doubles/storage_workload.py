@@ -23,6 +23,7 @@ from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recoverable import Recoverable
 from goqueue.storage.log.recovery import open_log
 from goqueue.storage.log.swap import MANIFEST
+from goqueue.storage.log.truncation import at_once, plan_cut, truncate_to
 from goqueue.wire.frame import HEADER_SIZE
 
 ROOT = Path("/srv/goqueue")
@@ -239,9 +240,10 @@ class Workload:
         name, log, ledger = self._pick()
         wanted = self.rng.randint(log.start_offset, log.end_offset)
         wanted = max(wanted, log.end_offset - 12)
-        target = log._batch_start(max(wanted, log.start_offset))
+        planned = at_once(plan_cut(log, wanted))
+        target = log.end_offset if planned is None else planned.offset
         ledger.truncating(target)
-        assert log.truncate_to(wanted, lambda: self._forget_point(name)) == target
+        assert truncate_to(log, wanted, lambda: self._forget_point(name)) == target
         ledger.truncated(target)
 
     def _forget_point(self, name: str) -> None:

@@ -21,6 +21,7 @@ from goqueue.storage.log.compaction_choice import CompactionRules
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log
+from goqueue.storage.log.truncation import truncate_to
 from goqueue.wire.batch import join_frames
 from goqueue.wire.decoding import decode_run
 from goqueue.wire.frame import Flag, encode_frame
@@ -143,7 +144,7 @@ class LogMachine(RuleBasedStateMachine):
     def cut(self, wanted: int) -> None:
         target = min([first for first, until in self.batches if first < wanted < until], default=wanted)
         target = max(target, self.start)
-        got = self.log.truncate_to(wanted, self.forget)
+        got = truncate_to(self.log, wanted, self.forget)
         assert got == target or (got == wanted and target in self.looked_at)
         self.model = {offset: message for offset, message in self.model.items() if offset < got}
         self.batches = [(first, until) for first, until in self.batches if until <= got]

@@ -33,6 +33,7 @@ from goqueue.storage.log.compaction_choice import CompactionRules
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log
+from goqueue.storage.log.truncation import truncate_to
 from goqueue.wire.batch import FrameRun, join_frames
 from goqueue.wire.decoding import decode_run
 from goqueue.wire.delayed import due_header, fire
@@ -313,7 +314,7 @@ class TransactionLog(RuleBasedStateMachine):
         if self.point is not None:
             safe = max(safe, self.point.base + self.point.count)
         wanted = data.draw(st.integers(safe, self.log.end_offset))
-        end = self.log.truncate_to(wanted, self.forget_point)
+        end = truncate_to(self.log, wanted, self.forget_point)
         assert end <= wanted
         assert not any(
             each.first_offset < end < each.first_offset + each.count for sent in self.sent.values() for each in sent

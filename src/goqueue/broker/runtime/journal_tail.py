@@ -16,6 +16,7 @@ from struct import Struct
 from goqueue.model.errors import CorruptData
 from goqueue.model.logging import get_logger
 from goqueue.storage.log.log import Log
+from goqueue.storage.log.truncation import truncate_to
 from goqueue.wire.decoding import decode_run
 
 log = get_logger(__name__)
@@ -50,7 +51,7 @@ def cut_torn_tail(journal: Log, missing_at: int, durable_below: int, forget_poin
         from_offset=missing_at,
         end_offset=journal.end_offset,
     )
-    journal.truncate_to(missing_at, forget_point)
+    truncate_to(journal, missing_at, forget_point)
 
 
 def _known_durable(journal: Log, offset: int) -> int:

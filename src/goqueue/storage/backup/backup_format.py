@@ -37,7 +37,7 @@ _FILE_NAME = re.compile(
     r"FORMAT|checkpoint"
     r"|snapshots/__[a-z]{1,32}(?:-[0-9]{1,4})?"
     r"|logs/(?:__[a-z]{1,32}|[A-Za-z0-9._-]{1,200}~[0-9a-f]{32})/[0-9]{1,7}"
-    rf"/(?:delays|producers|damage|{_OF_SEGMENT}(?:\.compacted)?|[0-9]{{20}}\.swap)",
+    rf"/(?:delays|producers|damage|{_OF_SEGMENT}(?:\.compacted)?|[0-9]{{20}}\.(?:swap|cut))",
     re.ASCII,
 )
 _LOG_NAME = re.compile(rf"logs/([^/]+)/([0-9]+)/({_OF_SEGMENT})")

@@ -116,7 +116,8 @@ def _content(files: Files, source: SourceFile) -> Iterator[bytes]:
         data = file.read(position, wanted)
         if len(data) < wanted:
             raise StorageFailed(
-                f"{source.path} has become shorter while it was read: it was found damaged, and repaired; begin anew"
+                f"{source.path} has become shorter while it was read: it was found damaged and repaired, or cut back; "
+                "begin anew"
             )
         yield data
 

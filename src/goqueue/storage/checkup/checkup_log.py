@@ -19,6 +19,7 @@ from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log
 from goqueue.storage.log.scan import MOST_OFFSETS
 from goqueue.storage.log.swap import COMPACTED, MANIFEST
+from goqueue.storage.log.truncation import CUT
 from goqueue.storage.reader.reader_files import DISK, Listing, list_segments
 from goqueue.storage.reader.reader_runs import start_of
 from goqueue.storage.reader.scratch import ScratchFiles
@@ -98,6 +99,8 @@ def _check_leftovers(report: PartitionReport, names: list[str]) -> None:
             report.findings.append(
                 note(path, "a compaction was decided and not finished", "the next start finishes it")
             )
+        elif name.endswith(CUT):
+            report.findings.append(note(path, "a cut was decided and not finished", "the next start finishes it"))
         elif name.endswith((TEMPORARY, COMPACTED)):
             report.findings.append(note(path, "is left over from work that was interrupted", "nobody reads it"))
         elif _DAMAGED.fullmatch(name) or name.endswith(".damaged"):
@@ -139,7 +142,7 @@ class _Gaps:
         self._report = report
         self._is_guess = is_guess
         self._may_have_gaps = may_have_gaps
-        self._swaps = any(name.endswith(MANIFEST) for name in names)
+        self._swaps = any(name.endswith((MANIFEST, CUT)) for name in names)
         self._listing = listing
         self._point = point
         self._start = start_of(listing, point)

@@ -13,6 +13,7 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
+from goqueue.model.errors import OffsetOutOfRange
 from goqueue.storage.files.files import File
 from goqueue.wire.batch import FrameRun
 from goqueue.wire.frame import CHECKSUM_AT, CHECKSUM_FROM
@@ -46,7 +47,10 @@ class Slice:
     """The offset to go on from behind this run."""
 
     def load(self) -> FrameRun:
-        run = FrameRun(memoryview(self.file.read(self.position, self.size)), self.positions)
+        frames = self.file.read(self.position, self.size)
+        if len(frames) < self.size:
+            raise OffsetOutOfRange(f"what lies before offset {self.next_offset} was cut off the log while it was read")
+        run = FrameRun(memoryview(frames), self.positions)
         return as_placed(run, self.offsets)
 
 

@@ -36,6 +36,10 @@ _MOST_NAMED = 5
 logger = get_logger(__name__)
 
 
+_Waiting = tuple[Log, int, int, asyncio.Future[None]]
+"""A log, the offset that is to be durable, how often the log had been cut when that was asked for, who waits."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Round:
     """What one round does. Files are opened only when they are few; else ``syncfs`` needs none."""
@@ -61,7 +65,7 @@ class GroupCommit:
         self._monotonic_ns = monotonic_ns
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="goqueue-fsync")
         self._dirty: dict[Log, None] = {}
-        self._waiting: list[tuple[Log, int, asyncio.Future[None]]] = []
+        self._waiting: list[_Waiting] = []
         self._followers: dict[Log, Callable[[], None]] = {}
         self._running: asyncio.Task[None] | None = None
         self.rounds = 0
@@ -83,7 +87,7 @@ class GroupCommit:
         elif log.failure is not None:
             done.set_exception(_failed(log))
         else:
-            self._waiting.append((log, offset, done))
+            self._waiting.append((log, offset, log.truncations, done))
             self._dirty[log] = None
             if self._running is None:
                 self._running = asyncio.create_task(self._run())
@@ -121,7 +125,7 @@ class GroupCommit:
         finally:
             self._running = None
 
-    async def _round(self, planned: _Round, waiting: list[tuple[Log, int, asyncio.Future[None]]]) -> None:
+    async def _round(self, planned: _Round, waiting: list[_Waiting]) -> None:
         failures: dict[Log, str] = dict.fromkeys(planned.taken, "an fsync round did not come to its end")
         self.round_began_ns = began_ns = self._monotonic_ns()
         try:
@@ -180,21 +184,21 @@ class GroupCommit:
             folders=[str(log.folder) for log in islice(planned.taken, _MOST_NAMED)],
         )
 
-    def _finish(
-        self, planned: _Round, failures: dict[Log, str], waiting: list[tuple[Log, int, asyncio.Future[None]]]
-    ) -> None:
+    def _finish(self, planned: _Round, failures: dict[Log, str], waiting: list[_Waiting]) -> None:
         self.rounds += 1
         for log, taken in planned.taken.items():
             if log in failures:
                 log.fail(failures[log])
             elif log.synced(taken) and log in self._followers:
                 self._followers[log]()
-        for log, offset, done in waiting:
+        for log, offset, truncations, done in waiting:
             if done.done():
                 continue
             if log.failure is not None:
                 done.set_exception(_failed(log))
-            elif log.durable_offset >= offset:
+            elif log.durable_offset >= offset and (
+                truncations == log.truncations or offset <= log.kept_since(truncations)
+            ):
                 done.set_result(None)
             else:
                 done.set_exception(StorageFailed("the log was cut back before the message was durable"))

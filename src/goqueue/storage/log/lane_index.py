@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from copy import copy
 
 import numpy as np
 from crc32c import crc32c
@@ -168,6 +169,16 @@ class LaneMap:
             runs = self._runs_of(lane)
             runs.starts.frombytes(places[chosen].astype(np.uintc).tobytes())
             runs.before.frombytes((before[lane] + np.cumsum(own) - own).astype(np.uintc).tobytes())
+
+    def cut(self, tally: LaneTally, place: int) -> None:
+        """Only what lies before a place is left, which ``tally`` has counted."""
+        self._tally = copy(tally)
+        for lane, runs in enumerate(self._runs):
+            at = 0 if runs is None else bisect_left(runs.starts, place)
+            if runs is None or not at:
+                self._runs[lane] = None
+            else:
+                del runs.starts[at:], runs.before[at:]
 
     def _runs_of(self, lane: int) -> _Runs:
         runs = self._runs[lane]

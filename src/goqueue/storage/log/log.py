@@ -14,7 +14,7 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 
 from goqueue.model.clock import NANOS_PER_MS
-from goqueue.model.errors import DiskFull, OffsetOutOfRange, StorageFailed
+from goqueue.model.errors import DiskFull, OffsetOutOfRange, Overloaded, StorageFailed
 from goqueue.model.logging import get_logger
 from goqueue.model.message import Priority
 from goqueue.storage.files.checkpoint import RecoveryPoint
@@ -23,9 +23,7 @@ from goqueue.storage.log.frame_slice import Slice
 from goqueue.storage.log.lost import Lost
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.segment import Segment
-from goqueue.storage.log.swap import revoke_swaps
-from goqueue.wire.batch import MAX_BATCH_BYTES, CheckedBatch
-from goqueue.wire.internal_headers import producer_stamp
+from goqueue.wire.batch import CheckedBatch
 
 log = get_logger(__name__)
 
@@ -83,7 +81,11 @@ class Log:
         self.lost = lost
         self._unsynced: list[Segment] = []
         self._names_unsynced = True
+        self.is_being_cut = False
+        """Whether a cut is under way, and the disk does not have it yet: nothing can be appended meanwhile."""
         self.truncations = 0
+        self._cuts: list[int] = []
+        """Where they were, one after the other."""
         self._durable_start = 0
         """The start, as it is known to be on the disk."""
         self.special_end = self._special_end()
@@ -101,7 +103,7 @@ class Log:
 
     def append(self, batch: CheckedBatch) -> int:
         """Stamp and write a batch into one segment; return its first offset. On any error nothing is changed."""
-        self._check_writable()
+        self.check_writable()
         if self.active.size and self.active.size + len(batch.frames) > self.options.segment_bytes:
             self.roll()
         first = self.end_offset
@@ -122,7 +124,7 @@ class Log:
 
     def roll(self) -> None:
         """Seal the active segment and begin a new one. The new name is on the disk only after the next fsync round."""
-        if self.active.base == self.end_offset:
+        if self.active.base == self.end_offset or self.is_being_cut:
             # Nothing is in it; a second segment of the same name would share its files.
             return
         fresh = Segment(self.open_files, self.folder, self.end_offset, self.now_ns)
@@ -144,9 +146,11 @@ class Log:
             self.failure = reason
             log.error("log takes no more writes", folder=str(self.folder), reason=reason)
 
-    def _check_writable(self) -> None:
+    def check_writable(self) -> None:
         if self.failure is not None:
             raise StorageFailed(f"this partition takes no more writes: {self.failure}")
+        if self.is_being_cut:
+            raise Overloaded("this partition is being cut back and takes no writes meanwhile", retry_after_s=1)
 
     def _write_error(self, error: OSError) -> Exception:
         refusal = told(error, "writing")
@@ -172,10 +176,11 @@ class Log:
 
     def synced(self, taken: Unsynced) -> bool:
         """What was taken is on the disk. Return whether ``durable_offset`` has moved."""
-        if taken.truncations != self.truncations or self.failure is not None:
+        if self.failure is not None:
             return False
         before = self.durable_offset
-        self.durable_offset = max(before, taken.end_offset)
+        # What has these offsets since a cut is not what was taken.
+        self.durable_offset = max(before, min(taken.end_offset, self.kept_since(taken.truncations)))
         return self.durable_offset > before
 
     def recovery_point(self) -> RecoveryPoint:
@@ -266,68 +271,26 @@ class Log:
 
     # Cutting
 
-    def truncate_to(self, offset: int, forget_point: Callable[[], None]) -> int:
-        """Remove everything from ``offset`` on, and all of a producer's batch that it would split; return the new end.
-
-        ``forget_point`` must durably drop the log's recovery point: what it vouches for is about to change. The cut
-        is durable when this returns. No step of a compaction may be running meanwhile; one under way ends itself.
-        """
-        self._check_writable()
-        offset = self._batch_start(max(offset, self.start_offset))
-        if offset >= self.end_offset:
-            return self.end_offset
-        forget_point()
+    def cut(self, offset: int, kept: list[Segment]) -> None:
+        """End at ``offset`` from now on, in memory; of the segments only these are left. Nothing may be appended before
+        the disk has it (``truncation``): the segment that takes it is not there yet."""
+        gone = [segment for segment in self.segments if segment not in kept]
+        for segment in kept[-1:]:
+            segment.below = offset
         self.truncations += 1
-        try:
-            # First: what is lost beyond the end would be taken for given out.
-            self.lost.clip(offset)
-            self._cut(offset)
-        except OSError as error:
-            self.fail(f"{error.strerror or error} while cutting")
-            raise StorageFailed(f"cutting failed: {error.strerror or error}") from error
+        self._cuts.append(offset)
+        self.segments = [*kept, Segment(self.open_files, self.folder, offset, self.now_ns)]
+        self.end_offset = offset
         self.durable_offset = min(self.durable_offset, offset)
         self.cleaned_to = min(self.cleaned_to, offset)
         self.special_end = min(self.special_end, offset)
-        self._unsynced = [segment for segment in self._unsynced if segment in self.segments]
-        return offset
+        self._unsynced = [segment for segment in self._unsynced if segment in kept]
+        for segment in gone:
+            segment.close()
 
-    def _cut(self, offset: int) -> None:
-        revoke_swaps(self.open_files.disk, self.folder)
-        keep = bisect_right(self.segments, offset, key=lambda segment: segment.base)
-        kept, later = self.segments[:keep], self.segments[keep:]
-        if kept:
-            kept[-1].cut(kept[-1].place_of(offset))
-        if not kept or kept[-1].base + kept[-1].count != offset:
-            # What is kept has gaps, so it cannot take appends. Its successor must be there before later ones go:
-            # recovery takes the last segment for one without gaps.
-            kept.append(Segment(self.open_files, self.folder, offset, self.now_ns))
-            kept[-1].files()
-            self.open_files.disk.sync_dir(self.folder)
-            for segment in kept[-2:-1]:
-                segment.seal()
-                segment.below = offset
-        self.segments, self.end_offset = kept, offset
-        for segment in reversed(later):
-            self.remove_files(segment)
-        self.open_files.disk.sync_dir(self.folder)
-
-    def _batch_start(self, offset: int) -> int:
-        """``offset``, or the first offset of the producer's batch that reaches across it."""
-        if not self.start_offset < offset < self.end_offset:
-            return offset
-        segment = self.segments[self.segment_at(offset)]
-        place = segment.place_of(offset)
-        walked = 0
-        while place > 0 and walked <= MAX_BATCH_BYTES:
-            place -= 1
-            run = segment.locate(place, 1, 1, place + 1).load()
-            walked += len(run.frames)
-            header = run.columns()[0]
-            headers = run.frames[len(run.frames) - int(header["headers_length"]) :]
-            if (stamp := producer_stamp(headers)) is not None:
-                first = int(header["offset"])
-                return first if first + stamp.message_count > offset else offset
-        return offset
+    def kept_since(self, truncations: int) -> int:
+        """What lay below this offset when so many truncations had been made is there still."""
+        return min(self._cuts[truncations:], default=self.end_offset)
 
     # Retention
 

@@ -131,11 +131,14 @@ class Lost:
     def clip(self, offset: int) -> None:
         """Forget everything from ``offset`` on: these offsets are given out anew. Durable when this returns."""
         if self.end > offset:
-            ranges = [
-                msgspec.structs.replace(each, end=min(each.end, offset)) for each in self.ranges if each.first < offset
-            ]
-            write_atomically(self._files, self._path, encoded(ranges))
-            self._take(ranges)
+            self.forget_from(offset)
+            write_atomically(self._files, self._path, encoded(self.ranges))
+
+    def forget_from(self, offset: int) -> None:
+        """The same in memory; the file tells so already."""
+        self._take(
+            [msgspec.structs.replace(each, end=min(each.end, offset)) for each in self.ranges if each.first < offset]
+        )
 
 
 def lost_ranges(found: Scan, size: int, below: int, durable_to: int) -> list[tuple[int, int]]:

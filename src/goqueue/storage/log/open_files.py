@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from goqueue.model.clock import NANOS_PER_SECOND
@@ -13,6 +14,12 @@ _LATELY_NS = 10 * NANOS_PER_SECOND
 
 SUFFIXES = (".log", ".index", ".timeindex", ".lanes")
 """Of a segment's files, in the order of ``SegmentFiles``."""
+_SEGMENT_NAME = re.compile(r"(\d{20})\.log")
+
+
+def bases_in(names: Iterable[str]) -> list[int]:
+    """The first offsets of the segments whose files are among these, in order."""
+    return sorted(int(match[1]) for name in names if (match := _SEGMENT_NAME.fullmatch(name)))
 
 
 class SegmentFiles(NamedTuple):

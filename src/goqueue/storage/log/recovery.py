@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -14,15 +13,14 @@ from goqueue.storage.files.files import Files
 from goqueue.storage.log.index_file import LANE_ENTRY, POSITION, TIME_ENTRY, begins_with
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.lost import Lost, record_lost
-from goqueue.storage.log.open_files import SUFFIXES, OpenFiles
+from goqueue.storage.log.open_files import SUFFIXES, OpenFiles, bases_in
 from goqueue.storage.log.repair import cut_tail, make_whole
 from goqueue.storage.log.scan import MOST_OFFSETS, FrameScanner
 from goqueue.storage.log.segment import Segment
-from goqueue.storage.log.swap import COMPACTED, finish_swaps
+from goqueue.storage.log.swap import COMPACTED, MANIFEST, finish_swaps
+from goqueue.storage.log.truncation import CUT, finish_cuts
 
 log = get_logger(__name__)
-
-_SEGMENT_NAME = re.compile(r"(\d{20})\.log")
 
 
 def open_log(
@@ -35,8 +33,7 @@ def open_log(
     """Open the log in ``folder``, which may be empty or not exist yet."""
     files = open_files.disk
     make_folder(files, folder)
-    finish_swaps(files, folder)
-    bases = _segment_bases(files, folder)
+    bases = bases_in(_settled_names(files, folder))
     start = point.start_offset if point else None
     while point is not None and len(bases) > 1 and bases[1] <= min(point.start_offset, point.delays_from):
         # Retention had moved the start past this segment and was stopped before it removed the files.
@@ -225,14 +222,19 @@ def _resume(segment: Segment, files: Files, point: RecoveryPoint, *, last: bool)
     return True
 
 
-def _segment_bases(files: Files, folder: Path) -> list[int]:
-    bases = []
-    for name in files.list_dir(folder):
-        if match := _SEGMENT_NAME.fullmatch(name):
-            bases.append(int(match[1]))
-        elif name.endswith((TEMPORARY, COMPACTED)):
+def _settled_names(files: Files, folder: Path) -> list[str]:
+    """What is in the folder once everything is finished that was decided and interrupted."""
+    names = files.list_dir(folder)
+    if any(name.endswith((MANIFEST, CUT)) for name in names):
+        # A process that was killed may have left it in memory only: what is done must not outlast it.
+        files.sync_dir(folder)
+        finish_swaps(files, folder, names)
+        finish_cuts(files, folder, names)
+        names = files.list_dir(folder)
+    for name in names:
+        if name.endswith((TEMPORARY, COMPACTED)):
             files.remove(folder / name)
-    return sorted(bases)
+    return names
 
 
 def _remove_segment(files: Files, folder: Path, base: int) -> None:

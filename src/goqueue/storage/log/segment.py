@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from goqueue.storage.log.index_file import (
     said_offset,
     tells_offsets,
 )
-from goqueue.storage.log.lane_index import lane_column
+from goqueue.storage.log.lane_index import LaneTally
 from goqueue.storage.log.lost import Lost, record_lost
 from goqueue.storage.log.open_files import SUFFIXES, OpenFiles, SegmentFiles
 from goqueue.storage.log.repair import make_whole
@@ -47,6 +48,23 @@ from goqueue.wire.batch import CheckedBatch, header_columns
 from goqueue.wire.frame import HEADER_SIZE
 
 log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPart:
+    """The first ``place`` frames of a segment, which take ``size`` bytes, and what its indexes tell of these."""
+
+    place: int
+    size: int
+    index_checksum: int
+    offsets: Offsets | None
+    """If any are left out, and the index tells which."""
+    time_entries: int
+    time_checksum: int
+    max_timestamp_ns: int
+    uncovered_bytes: int
+    """Behind the last of these entries of the time index."""
+    lanes: LaneTally
 
 
 class Segment:
@@ -154,7 +172,8 @@ class Segment:
         """No more appends. The footers make the index files trusted; losing them costs a scan, no data."""
         self.sealed = True
         try:
-            self.times.complete(self.files().times, self.base + self.count - 1)
+            last_offset = self.offset_of(self.count - 1) if self.count else self.base - 1
+            self.times.complete(self.files().times, last_offset)
             self._write_footers()
         except OSError as error:
             log.warning("index footers not written, they will be rebuilt", segment=str(self.log_path), error=str(error))
@@ -257,6 +276,12 @@ class Segment:
             return known
         return self.said_offset(place) if isinstance(known, Within) else int(known[0])
 
+    def position_of(self, place: int) -> int:
+        """Where a frame begins in the file; where the last one ends for the place behind it."""
+        if place >= self.count:
+            return self.size
+        return int(read_positions(self.files().positions, place, 1)[0])
+
     def said_offset(self, place: int) -> int:
         files = self.files()
         return said_offset(files.log, files.positions, place)
@@ -329,26 +354,17 @@ class Segment:
         run = self.locate(first, 1 << 40, until - first, until).load()
         return header_columns(run.frames, run.positions)
 
-    def cut(self, place: int) -> None:
-        """Become active again with only the first ``place`` frames; the cut is on the disk when this returns."""
-        self.load_indexes()
-        files = self.files()
-        positions = read_positions(files.positions, 0, min(place + 1, self.count))
-        size = int(positions[place]) if place < self.count else self.size
-        files.log.truncate(size)
-        self.sealed = False
-        self.below = MOST_OFFSETS
-        kept = Scan(size, self.base + place)
-        if place:
-            columns = self.columns(0, place)
-            kept.timestamps.extend(columns["timestamp"].tolist())
-            kept.offsets.extend(columns["offset"].tolist())
-            kept.positions.extend(positions[:place].tolist())
-            kept.lanes.extend(lane_column(columns).tolist())
-        appended_ns = self.times.last_append_ns
-        self.install(kept)
-        self.times.last_append_ns = appended_ns
-        for file in files:
-            # Else a crash may keep what is written next and lose the cut: new frames would be followed by old ones,
-            # or found by the footer of an index that happens to tell of a log of the same size.
-            file.sync()
+    def told_offsets(self, count: int) -> Offsets | None:
+        """The offsets of the first frames, if some are left out and this is known by more than what the frames say."""
+        known = self._known_offsets(0, count)
+        return known if isinstance(known, np.ndarray) else None
+
+    def cut(self, kept: KeptPart) -> None:
+        """Hold no more than the first frames from now on, in memory. ``seal`` tells the files."""
+        self.count, self.size, self.index_checksum = kept.place, kept.size, kept.index_checksum
+        self._offsets = kept.offsets
+        if kept.offsets is not None and not has_gaps(kept.offsets, self.base):
+            self._is_dense, self._offsets = True, None
+        self.times.cut(kept.time_entries, kept.time_checksum, kept.max_timestamp_ns, kept.uncovered_bytes)
+        self.lanes.cut(kept.lanes, kept.place)
+        self.sealed = True

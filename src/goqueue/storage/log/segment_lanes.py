@@ -82,6 +82,13 @@ class SegmentLanes:
         file.truncate(self._end())
         self.write(file, lanes, after)
 
+    def cut(self, tally: LaneTally, place: int) -> None:
+        """Only the entries before a place are left, which ``tally`` has counted."""
+        self._tally, self._known, self.last = tally, True, tally.last
+        if self._map is not None:
+            self._map.cut(tally, place)
+            self._open_files.lanes_kept(self, self._map.size_bytes)
+
     def rebuild(self, file: File, lanes: NDArray[np.uint8], sealed_size: int | None) -> LaneMap:
         """Write the whole index anew; ``sealed_size`` is the size of the log of a sealed segment."""
         self._begin_anew()

@@ -86,6 +86,12 @@ class SegmentTimes:
         self.max_timestamp_ns = int(entries["max_timestamp"][-1])
         self._since_entry = 0
 
+    def cut(self, entries: int, checksum: int, max_timestamp_ns: int, uncovered_bytes: int) -> None:
+        """Only so many entries are left, and some bytes of frames behind them. When the last of these was appended is
+        not known any more; when the last that is gone was errs on the side of keeping them."""
+        self.entries, self.checksum, self.max_timestamp_ns = entries, checksum, max_timestamp_ns
+        self._since_entry = uncovered_bytes
+
     def _add(self, file: File, last_offset: int) -> None:
         entry = index_file.time_entry(self.max_timestamp_ns, self.last_append_ns, last_offset)
         file.write(self._end(), entry)

@@ -71,16 +71,14 @@ def revoke_swaps(files: Files, folder: Path) -> None:
             files.remove(folder / name)
 
 
-def finish_swaps(files: Files, folder: Path) -> None:
-    """Finish what a crash interrupted."""
-    for name in files.list_dir(folder):
-        if not name.endswith(MANIFEST):
-            continue
+def finish_swaps(files: Files, folder: Path, names: list[str]) -> None:
+    """Finish what a crash interrupted. ``names`` are those in the folder, durably."""
+    for path in [folder / name for name in names if name.endswith(MANIFEST)]:
         try:
-            payload = read_checked(files, folder / name)
+            payload = read_checked(files, path)
         except CorruptData as error:
             log.error("swap manifest is damaged and ignored; old segments stay", error=str(error))
-            files.remove(folder / name)
+            files.remove(path)
             continue
         if payload is not None:
             swap = msgspec.json.decode(payload, type=Swap)

@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -21,10 +21,12 @@ from goqueue.storage.files.checkpoint import CheckpointFile, RecoveryPoint
 from goqueue.storage.files.files import OsFile, OsFiles
 from goqueue.storage.log.scan import MOST_OFFSETS
 from goqueue.storage.log.swap import COMPACTED, MANIFEST, Swap
+from goqueue.storage.log.truncation import CUT, Cut
 
 _SEGMENT_NAME = re.compile(r"(\d{20})\.log")
 _MOST_LISTINGS = 10
 
+Decision = TypeVar("Decision", Swap, Cut)
 Signature = tuple[int, int, int]
 """Identity of a file that is only ever replaced as a whole; it changes with the content."""
 
@@ -167,7 +169,8 @@ class Listing:
 
 
 def list_segments(folder: Path) -> Listing:
-    """List the segments by the present file names. A committed compaction counts as carried out."""
+    """List the segments by the present file names. A compaction or a cut that was decided counts as carried out, but
+    that what is cut off inside of a segment is there until it is."""
     for _ in range(_MOST_LISTINGS):
         listing, is_complete = _list_segments(folder)
         if is_complete:
@@ -180,11 +183,13 @@ def _list_segments(folder: Path) -> tuple[Listing, bool]:
     names = names_in(folder)
     bases = {int(match[1]) for name in names if (match := _SEGMENT_NAME.fullmatch(name))}
     swapped: set[int] = set()
-    for swap in _swaps(folder, names):
+    for swap in _decided(folder, names, MANIFEST, Swap):
         bases.difference_update(swap.bases)
         if not swap.empty:
             bases.add(swap.bases[0])
             swapped.add(swap.bases[0])
+    for cut in _decided(folder, names, CUT, Cut):
+        bases = {base for base in bases if base < cut.base or (base == cut.base and cut.size)}
     ordered = sorted(bases)
     is_complete = True
     found: list[SegmentPlace] = []
@@ -209,16 +214,17 @@ def names_in(folder: Path) -> list[str]:
         ) from None
 
 
-def _swaps(folder: Path, names: list[str]) -> list[Swap]:
+def _decided(folder: Path, names: list[str], suffix: str, kind: type[Decision]) -> list[Decision]:
+    """What is decided by manifests, and may be carried out or not."""
     found = []
     for name in names:
-        if not name.endswith(MANIFEST):
+        if not name.endswith(suffix):
             continue
         try:
             payload = read_whole(folder / name)
         except CorruptData:
-            # As when a broker starts: the old segments stay.
+            # As when a broker starts: the segments stay as they are.
             continue
         if payload is not None:
-            found.append(msgspec.json.decode(payload, type=Swap))
+            found.append(msgspec.json.decode(payload, type=kind))
     return found

@@ -25,6 +25,7 @@ from goqueue.model.config import Config, LimitsConfig, StorageConfig
 from goqueue.model.errors import DiskFull, InvalidSettings, StaleReceipt, TopicNotFound
 from goqueue.model.group_settings import GroupSettings
 from goqueue.model.ids import partition_key
+from goqueue.storage.log.truncation import truncate_to
 
 
 @asynccontextmanager
@@ -233,7 +234,7 @@ async def test_what_is_done_beyond_the_cursor_is_taken_back_with_a_log_that_was_
             await it.broker.groups.offsets.reset("g", {"t": {0: 0}})
         await it.moved()
         assert queue_of(it).is_done(2, NORMAL)
-        it.broker.topic("t").partition(0).log.truncate_to(1, lambda: None)
+        truncate_to(it.broker.topic("t").partition(0).log, 1, lambda: None)
         shard = shard_of(it.broker)
         shard._take_up(queue_of(it), shard.work)
         assert not queue_of(it).is_done(2, NORMAL)

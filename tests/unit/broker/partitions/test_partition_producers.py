@@ -29,6 +29,7 @@ from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.producer_replay import ProducersFile
 from goqueue.storage.log.recovery import open_log
+from goqueue.storage.log.truncation import truncate_to
 from goqueue.wire.batch import FrameRun, join_frames
 from goqueue.wire.decoding import decode_run
 from goqueue.wire.delayed import due_header
@@ -219,7 +220,7 @@ def test_a_file_that_is_ahead_of_the_log_is_not_believed(disk: Disk) -> None:
     before = known(disk.state)
     disk.batch(2, 4)
     disk.save_producers()
-    assert disk.log.truncate_to(cut_at + 3, lambda: None) == cut_at + 1, "rule 8: all of a batch goes"
+    assert truncate_to(disk.log, cut_at + 3, lambda: None) == cut_at + 1, "rule 8: all of a batch goes"
     for _ in range(2):
         disk.start()
         assert known(disk.state) == before

@@ -226,3 +226,4 @@ def test_nothing_hides_behind_the_end_of_a_file(backup: bytes) -> None:
 
 def test_what_a_log_has_lost_is_told_in_backups_as_well() -> None:
     assert is_of_backup(f"logs/t~{'0' * 32}/0/damage")
+    assert is_of_backup(f"logs/t~{'0' * 32}/0/{'0' * 20}.cut")

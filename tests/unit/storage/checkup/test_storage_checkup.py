@@ -6,18 +6,21 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from doubles.messages import START_NS, OpenLog, Ticking, batch_of, values_of
 
 from goqueue.storage.checkup.checkup_log import as_started, check_log, check_start
 from goqueue.storage.checkup.findings import Finding, PartitionReport, Repair, Severity
+from goqueue.storage.files.atomic import write_atomically
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.files import OsFiles
 from goqueue.storage.log.index_file import LANE_MAGIC, TIME_ENTRY, read_entries, with_footer
 from goqueue.storage.log.lane_index import sealed_entries
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.swap import Swap, decide_swap
+from goqueue.storage.log.truncation import Cut
 from goqueue.storage.reader.scratch import ScratchFiles
 
 MESSAGES = 14
@@ -215,6 +218,17 @@ def test_a_compaction_that_was_decided_counts_as_carried_out(whole: Log, folder:
     found = looked_at(folder, point, compacted=True)
     assert {each.severity for each in found} == {NOTE}
     assert any("was decided and not finished" in each.what for each in found)
+
+
+def test_a_cut_that_was_decided_and_not_finished_is_no_damage(whole: Log, folder: Path) -> None:
+    cut = Cut(6, 4, whole.segments[1].position_of(2))
+    write_atomically(OsFiles(), cut.manifest(folder), msgspec.json.encode(cut))
+    # Of what was carried out a power loss may have kept anything.
+    (folder / f"{MIDDLE}.log").write_bytes((folder / f"{MIDDLE}.log").read_bytes()[: cut.size])
+    (folder / f"{MIDDLE}.index").unlink()
+    found = looked_at(folder, None)
+    assert DAMAGE not in {each.severity for each in found}
+    assert any("a cut was decided and not finished" in each.what for each in found)
 
 
 def test_a_quick_look_believes_an_index_and_still_sees_what_is_gone(whole: Log, folder: Path) -> None:

@@ -18,6 +18,7 @@ from goqueue.storage.log.log import LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recoverable import Recoverable
 from goqueue.storage.log.recovery import open_log
+from goqueue.storage.log.truncation import truncate_to
 from goqueue.wire.decoding import decode_run
 
 HOME = Path("/data/log")
@@ -85,7 +86,7 @@ def test_an_error_while_cutting_stops_writes(disk: PowerLossDisk) -> None:
     log.append(batch_of([b"a", b"b"]))
     disk.sync_fault = lambda site, count: True
     with pytest.raises(StorageFailed):
-        log.truncate_to(1, lambda: None)
+        truncate_to(log, 1, lambda: None)
     disk.sync_fault = lambda site, count: False
     with pytest.raises(StorageFailed):
         log.append(batch_of([b"c"]))

@@ -93,6 +93,21 @@ def test_a_tally_goes_on_from_any_entry(batches: list[list[int]]) -> None:
     assert whole.totals(0) == in_steps.totals(count)
 
 
+@settings(deadline=None)
+@given(lane_lists, st.integers(1, 12))
+def test_a_map_that_is_cut_is_that_of_the_frames_that_are_left(lanes: list[int], place: int) -> None:
+    cut, left = LaneMap(), LaneMap()
+    add(cut, LaneTally(), np.array(lanes, np.uint8), 0)
+    tally = LaneTally()
+    add(left, tally, np.array(lanes[:place], np.uint8), 0)
+    cut.cut(tally, place)
+    for lane in ALL_LANES:
+        assert [each.tolist() for each in cut.runs(lane, 0, 99, 99)] == [
+            each.tolist() for each in left.runs(lane, 0, 99, 99)
+        ]
+    assert cut.size_bytes == left.size_bytes
+
+
 def test_entries_that_no_segment_could_have_are_not_sound() -> None:
     right = sealed_entries(np.array([2, 2, 1, 5], np.uint8))
     assert are_sound(right)

@@ -18,6 +18,7 @@ from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recoverable import Recoverable
 from goqueue.storage.log.recovery import open_log
+from goqueue.storage.log.truncation import truncate_to
 
 ROOT = Path("/data")
 
@@ -206,6 +207,6 @@ async def test_messages_that_are_cut_away_during_a_round_are_not_acknowledged(
         log.append(batch_of([b"x", b"y"]))
         waiting = asyncio.ensure_future(scheduler.reached(log, 2))
         await asyncio.sleep(0)
-        log.truncate_to(1, lambda: None)
+        truncate_to(log, 1, lambda: None)
         with pytest.raises(StorageFailed):
             await waiting

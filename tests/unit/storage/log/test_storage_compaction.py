@@ -11,6 +11,7 @@ from goqueue.model.offset_runs import OffsetRuns
 from goqueue.storage.log.compaction import compact
 from goqueue.storage.log.compaction_choice import CompactionRules
 from goqueue.storage.log.log import Log
+from goqueue.storage.log.truncation import truncate_to
 from goqueue.wire.batch import join_frames
 from goqueue.wire.frame import Flag, encode_frame
 from goqueue.wire.internal_headers import ProducerStamp
@@ -56,7 +57,7 @@ def test_what_comes_after_a_cut_is_compacted_although_a_pass_had_been_further(lo
         log.append(batch_of([b"%d" % number], keys=[b"k%d" % number]))
     compacted(log, OffsetRuns(()))
     assert log.cleaned_to == 4
-    log.truncate_to(1, lambda: None)
+    truncate_to(log, 1, lambda: None)
     assert log.cleaned_to == 1
     for value in (b"old", b"new"):
         log.append(batch_of([value], keys=[b"k"]))

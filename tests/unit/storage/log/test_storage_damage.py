@@ -157,7 +157,7 @@ def test_a_damaged_swap_manifest_changes_nothing_and_is_reported(
     for content in damages(swap.manifest(folder)):  # type: ignore[operator]
         swap.manifest(folder).write_bytes(content)
         caplog.clear()
-        finish_swaps(OsFiles(), folder)
+        finish_swaps(OsFiles(), folder, OsFiles().list_dir(folder))
         assert events(caplog) == ["swap manifest is damaged and ignored; old segments stay"]
         assert not swap.manifest(folder).exists()
     assert values_of(reopen(None, segment_bytes=300)) == VALUES

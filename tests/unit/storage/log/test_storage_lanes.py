@@ -17,6 +17,7 @@ from goqueue.storage.log import lanes
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log
+from goqueue.storage.log.truncation import truncate_to
 
 CRITICAL, NORMAL = int(Priority.CRITICAL), int(Priority.NORMAL)
 HOME = Path("/data/log")
@@ -57,7 +58,7 @@ def test_a_log_with_nothing_special_knows_it_after_a_start(reopen: OpenLog) -> N
     assert reopen(segment_bytes=1 << 20).special_end == 11
     log.append(lane_batch([2, 1, 2]))
     assert log.special_end == 24
-    log.truncate_to(5, lambda: None)
+    truncate_to(log, 5, lambda: None)
     assert log.special_end == 5
 
 
@@ -241,7 +242,7 @@ def test_lanes_are_right_after_a_power_loss(seed: int) -> None:
                     lanes.count(log, 0, rng.randrange(log.end_offset), log.end_offset)
                 elif what < 0.2:
                     point = None
-                    log.truncate_to(rng.randrange(log.end_offset), lambda: None)
+                    truncate_to(log, rng.randrange(log.end_offset), lambda: None)
                 elif what < 0.4:
                     taken = log.recovery_point()
                     disk.sync_filesystem(HOME)

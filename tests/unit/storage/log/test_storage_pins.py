@@ -10,6 +10,7 @@ from doubles.pinned import Pinned
 
 from goqueue.model.errors import OffsetOutOfRange
 from goqueue.storage.log.log import Log
+from goqueue.storage.log.truncation import truncate_to
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def test_what_is_kept_below_the_start_does_not_expire_anything(log: Log, pinned:
 
 def test_a_cut_leaves_what_is_kept(log: Log, pinned: Pinned, reopen: OpenLog) -> None:
     pinned.drop_below_start(6)
-    log.truncate_to(0, lambda: None)
+    truncate_to(log, 0, lambda: None)
     assert (log.start_offset, log.end_offset) == (6, 6)
     assert bases(log) == [1, 4, 6]
     assert log.has(4)

@@ -12,6 +12,7 @@ from doubles.messages import OpenLog, batch_of, read_all, values_of
 from goqueue.storage.log.compaction import compact
 from goqueue.storage.log.compaction_choice import CompactionRules
 from goqueue.storage.log.log import Log
+from goqueue.storage.log.truncation import truncate_to
 from goqueue.wire.frame import HEADER_SIZE, encode_frame
 
 
@@ -309,7 +310,7 @@ def test_truncation_cuts_at_the_boundaries_of_a_batch(reopen: OpenLog, target: i
     log = reopen(segment_bytes=10_000)
     log.append(batch_of([b"before"]))
     log.append(batch_of([b"one", b"two", b"three"], stamped=True))
-    assert log.truncate_to(target, lambda: None) == 1
+    assert truncate_to(log, target, lambda: None) == 1
     assert values_of(log) == values_of(reopen(segment_bytes=10_000)) == [b"before"]
 
 
@@ -317,7 +318,7 @@ def test_truncation_leaves_batches_that_it_does_not_split(reopen: OpenLog) -> No
     log = reopen(segment_bytes=10_000)
     log.append(batch_of([b"one", b"two"], stamped=True))
     log.append(batch_of([b"three"]))
-    assert log.truncate_to(2, lambda: None) == 2
+    assert truncate_to(log, 2, lambda: None) == 2
     assert values_of(log) == [b"one", b"two"]
 
 
@@ -328,7 +329,7 @@ def test_a_log_that_was_cut_inside_a_compacted_segment_goes_on(reopen: OpenLog) 
     log.roll()
     run(log)
     kept = [offset for offset in offsets(log) if offset < 7]
-    assert log.truncate_to(7, lambda: None) == 7
+    assert truncate_to(log, 7, lambda: None) == 7
     assert offsets(log) == kept
     assert log.append(batch_of([b"new"], keys=[b"a"])) == 7
     assert offsets(log) == offsets(reopen()) == [*kept, 7]
@@ -340,7 +341,7 @@ def test_a_compaction_under_way_ends_when_the_log_is_cut(reopen: OpenLog) -> Non
         log.append(batch_of([b"%d" % number], keys=[b"k%d" % (number % 2)]))
     steps = compact(log, CompactionRules(log.end_offset, 10**6, 1_000))
     next(steps)
-    log.truncate_to(3, lambda: None)
+    truncate_to(log, 3, lambda: None)
     assert list(steps) == []
     assert log.cleaned_to == 0
     assert offsets(log) == offsets(reopen()) == [0, 1, 2]

@@ -7,18 +7,22 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from doubles.messages import START_NS, Ticking, batch_of, stamp_header
 from doubles.pinned import Pinned
 from doubles.unsynced_files import UnsyncedFiles
 
 from goqueue.model.errors import OffsetOutOfRange, TopicNotFound
+from goqueue.storage.files.atomic import write_atomically
 from goqueue.storage.files.checkpoint import CheckpointFile
+from goqueue.storage.files.files import OsFiles
 from goqueue.storage.log.compaction import compact
 from goqueue.storage.log.compaction_choice import CompactionRules
 from goqueue.storage.log.log import Log, LogOptions
 from goqueue.storage.log.open_files import OpenFiles
 from goqueue.storage.log.recovery import open_log
+from goqueue.storage.log.truncation import Cut, truncate_to
 from goqueue.storage.reader.reader import LogReader, read_runs
 from goqueue.wire.batch import join_frames
 from goqueue.wire.decoding import decode_run
@@ -136,9 +140,19 @@ def test_a_refresh_sees_what_is_new(partition: Partition) -> None:
 def test_a_refresh_sees_what_is_gone(partition: Partition) -> None:
     partition.publish(20)
     reader = LogReader(partition.folder)
-    partition.log.truncate_to(5, lambda: None)
+    truncate_to(partition.log, 5, lambda: None)
     reader.refresh()
     assert reader.end_offset == 5
+
+
+def test_what_lies_behind_a_cut_that_was_decided_is_not_there(partition: Partition) -> None:
+    partition.publish(3)
+    partition.log.roll()
+    partition.publish(3)
+    cut = Cut(3, 3, 0)
+    write_atomically(OsFiles(), cut.manifest(partition.folder), msgspec.json.encode(cut))
+    assert LogReader(partition.folder).end_offset == 3
+    assert read(partition.folder) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("cut", [1, 20, 33, 34, 60, 73])
