@@ -77,6 +77,36 @@ class PendingDelays:
         place = self._place(offset)
         return None if place is None else self._dues[place]
 
+    def dues_of(self, offsets: Numbers) -> Numbers:
+        """When these are due; -1 for those that are not pending."""
+        if len(offsets) <= _FEW:
+            found = [self._place(offset) for offset in offsets.tolist()]
+            return np.array([_DONE if place is None else self._dues[place] for place in found], np.int64)
+        if not len(self._offsets):
+            return np.full(len(offsets), _DONE, np.int64)
+        places, is_there = self._places(offsets)
+        return np.where(is_there, np.frombuffer(self._dues, np.int64)[places], _DONE)
+
+    def restore(self, offsets: Numbers, dues: Numbers) -> None:
+        """These offsets, in any order and each once, are pending again, or due at another time."""
+        if not len(offsets):
+            return
+        order = np.argsort(offsets)
+        offsets, dues = offsets[order], dues[order]
+        if not len(self._offsets):
+            self.add_many(offsets, dues)
+            return
+        places, is_there = self._places(offsets)
+        here = places[is_there]
+        if len(here):
+            known = np.frombuffer(self._dues, np.int64)
+            self._done -= int(np.count_nonzero(known[here] == _DONE))
+            known[here] = dues[is_there]
+            # The arrays cannot grow while this looks into one of them.
+            del known
+            self._first = min(self._first, int(here[0]))
+        self.merge(offsets[~is_there], dues[~is_there])
+
     def remove(self, offset: int) -> bool:
         """Whether it was pending."""
         place = self._place(offset)
@@ -183,8 +213,10 @@ class PendingDelays:
 
     def cut(self, end: int) -> None:
         """Forget all offsets from ``end`` on."""
+        if not len(self._offsets):
+            return
         place = bisect_left(self._offsets, end)
-        self._done -= self._dues[place:].count(_DONE)
+        self._done -= int(np.count_nonzero(np.frombuffer(self._dues, np.int64)[place:] == _DONE))
         del self._offsets[place:], self._dues[place:]
         self._first = min(self._first, place)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,13 +16,14 @@ from numpy.typing import NDArray
 
 from goqueue.model.errors import DuplicateSequence, OutOfOrderSequence, ProducerFenced
 from goqueue.model.offset_runs import OffsetRuns
-from goqueue.model.runs import Runs, add_run, pairs
+from goqueue.model.runs import Runs, add_run, below, pairs
 
 SEQUENCES = 1 << 31
 """Sequence numbers start again at 0 after the largest one that a batch can state."""
 MAX_EPOCH = (1 << 15) - 1
 WINDOW = 5
 """How many of its latest batches a producer may retry and get their offsets."""
+_NO_END = 1 << 62
 
 
 def next_sequence(first: int, count: int) -> int:
@@ -61,6 +63,11 @@ class OpenRecords(msgspec.Struct, array_like=True):
         add_run(self.seen, at, end)
         self.end = max(self.end, end)
 
+    def cut(self, end: int) -> None:
+        """Forget the records from ``end`` on; some lie before."""
+        self.seen, self.delayed = below(self.seen, end), below(self.delayed, end)
+        self.end = max([*self.seen[-1:], *self.delayed[-1:]])
+
 
 class Producer(msgspec.Struct, array_like=True):
     """One producer in one partition."""
@@ -69,6 +76,14 @@ class Producer(msgspec.Struct, array_like=True):
     used_ns: int
     batches: list[SentBatch] = []
     open: OpenRecords | None = None
+
+
+class ProducerThen(NamedTuple):
+    """What a producer was, but for its open transaction."""
+
+    epoch: int
+    used_ns: int
+    batches: tuple[SentBatch, ...]
 
 
 class OpenDelays:
@@ -185,6 +200,48 @@ class Producers:
         del self._open[producer_id]
         self.first_open = next(iter(self._open.values())).first if self._open else None
         return records
+
+    # Taking records back
+
+    def then(self, producer_id: int) -> ProducerThen | None:
+        """What a producer is now, for ``restore``."""
+        producer = self.known.get(producer_id)
+        return None if producer is None else ProducerThen(producer.epoch, producer.used_ns, tuple(producer.batches))
+
+    def restore(
+        self, producer_id: int, before: ProducerThen | None, ended: OpenRecords | None, *, is_commit: bool
+    ) -> None:
+        """Take back what a producer's last record has changed: a batch, or a marker, which has ``ended`` this. The
+        records of a transaction are left to ``cut``, and the order of last use is as it is."""
+        if before is None:
+            self.known.pop(producer_id, None)
+            self._open.pop(producer_id, None)
+            return
+        producer = self.known.get(producer_id)
+        if producer is None:
+            # It was forgotten since.
+            producer = self.known[producer_id] = Producer(before.epoch, before.used_ns)
+        producer.epoch, producer.used_ns, producer.batches = before.epoch, before.used_ns, list(before.batches)
+        if ended is not None:
+            producer.open = self._open[producer_id] = ended
+            if not is_commit:
+                for first, end in pairs(ended.seen):
+                    self.aborted = self.aborted.without(first, end)
+                for first, end in pairs(ended.delayed):
+                    self.aborted_delayed = self.aborted_delayed.without(first, end)
+
+    def cut(self, end: int) -> None:
+        """Forget the records from ``end`` on; what producers were before them was restored."""
+        self.aborted = self.aborted.without(end, _NO_END)
+        self.aborted_delayed = self.aborted_delayed.without(end, _NO_END)
+        for producer_id, records in list(self._open.items()):
+            if records.first >= end:
+                self.known[producer_id].open = None
+                del self._open[producer_id]
+            elif records.end > end:
+                records.cut(end)
+        self._open = OrderedDict(sorted(self._open.items(), key=lambda each: each[1].first))
+        self.first_open = next(iter(self._open.values())).first if self._open else None
 
     def look_for_open(self) -> None:
         """Find the open transactions in ``known``, after it was loaded."""

@@ -22,7 +22,7 @@ from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.runtime.timer_service import TimerService
 from goqueue.delivery.wheel import Entries
 from goqueue.model.clock import NANOS_PER_SECOND, Clock
-from goqueue.model.errors import GoQueueError, StorageFailed, TopicNotFound
+from goqueue.model.errors import GoQueueError, Overloaded, StorageFailed, TopicNotFound
 from goqueue.model.logging import get_logger
 from goqueue.observe.histogram import Histogram
 from goqueue.observe.trace_event import split_place
@@ -199,7 +199,10 @@ class Firing:
         """Returns what was too much for one batch."""
         self._check_disk()
         partition = waiting.partition
+        cuts = partition.log.truncations
         due, frames, left = await _read_first(partition, due)
+        if partition.log.truncations != cuts or partition.log.is_being_cut:
+            raise Overloaded("what is due was read while the partition was cut back", retry_after_s=1)
         # From here to the append nothing else runs: who was cancelled or rescheduled until now is left out.
         now_ns = self._clock.now_ns()
         due = self._without_early(waiting, waiting.still_pending(due), now_ns)
@@ -249,7 +252,7 @@ class Firing:
             offsets=lost[:_MOST_NAMED],
         )
         self.tally.lost += len(lost)
-        waiting.partition.delays.ended(np.array(lost, np.int64))
+        waiting.partition.delays.given_up(np.array(lost, np.int64))
 
 
 async def _read_first(partition: Partition, due: Entries) -> tuple[Entries, dict[int, memoryview], Entries]:

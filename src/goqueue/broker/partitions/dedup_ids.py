@@ -6,7 +6,7 @@ The id is a header of the stored message, so what is remembered follows from the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, takewhile
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -89,6 +89,12 @@ class DedupIds:
                 # It was stored again because the one before was forgotten by then.
                 self._remove(entry.digest)
             self._add(entry, partition)
+
+    def cut(self, partition: int, end: int) -> None:
+        """Forget what lay in a partition from an offset on. One that it had taken the place of was forgotten before."""
+        entries = self._entries.get(partition, {})
+        for entry in list(takewhile(lambda each: each.offset >= end, reversed(entries.values()))):
+            self._remove(entry.digest)
 
     def expire(self, before_ns: int) -> None:
         """Forget what is older."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from msgspec.structs import replace
@@ -21,9 +21,10 @@ class DerivedState(Recoverable):
     """Empty until both are recovered, producers first. Segments below the log's start stay as long as either needs
     them."""
 
-    def __init__(self, log: Log, durability: Durability) -> None:
+    def __init__(self, log: Log, durability: Durability, acknowledged_end: Callable[[], int] | None = None) -> None:
+        """``acknowledged_end`` returns the offset below which nothing is ever cut off."""
         super().__init__(log)
-        self.producers = PartitionProducers(log)
+        self.producers = PartitionProducers(log, acknowledged_end)
         self.delays = PartitionDelays(log, self.producers, partial(durability.end, log))
         self._durability = durability
 

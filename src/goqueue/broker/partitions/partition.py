@@ -9,7 +9,7 @@ in memory is what a replay of the log would make of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +62,7 @@ class Partition:
         timers: DelayTimers[Partition],
     ) -> None:
         self.log = log
-        self.derived = DerivedState(log, durability)
+        self.derived = DerivedState(log, durability, lambda: self.high_watermark)
         self.producers = self.derived.producers
         self.delays = self.derived.delays
         self.place = place
@@ -218,6 +218,15 @@ class Partition:
                 left -= count
         self.published_bytes += len(batch.frames) - (_size_of(batch, of_batch == HIDDEN) if left else 0)
 
+    def cut(self, end: int) -> Iterator[None]:
+        """The log ends there now: everything that follows from it goes back to what it was there, in stretches, before
+        anything is appended again."""
+        yield from self.producers.cut(end)
+        offsets, dues = yield from self.delays.cut(end)
+        if len(offsets):
+            self._timers.set_due(self, offsets, dues)
+        self.damaged = {each for each in self.damaged if each < end}
+
     def acknowledge(self, end_offset: int) -> asyncio.Future[None]:
         """Done when what lies below ``end_offset`` is as durable as promised. Asked for by the call itself."""
         return self._durability.reached(self.log, end_offset if self.policy == "always" else 0)
@@ -313,9 +322,10 @@ class Partition:
         self.read_bytes += size_bytes
 
     def has_news(self, offset: int, *, uncommitted: bool = False) -> bool:
-        """Whether waiting for what comes at ``offset`` is over: it is there, or nothing will come any more."""
+        """Whether waiting for what comes at ``offset`` is over: it is there, nothing will come any more, or the log was
+        cut before it."""
         end = self.high_watermark if uncommitted else self.stable_end
-        return end > offset or self.closed or self.stopping
+        return end > offset or self.closed or self.stopping or offset > self.log.end_offset
 
     def add_waiter(self, waiter: asyncio.Future[None]) -> None:
         """``waiter`` is done when there may be news. The caller must ``remove_waiter`` in any case."""

@@ -15,8 +15,9 @@ time a start reads on from where the file ends.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -46,6 +47,21 @@ _WITH_HELD = b"GQD2"
 _NONE = np.empty(0, np.int64)
 _OF_INTEREST = np.uint8(Flag.DELAYED | Flag.FIRED | Flag.CONTROL)
 _TRANSACTIONAL = np.uint8(Flag.TRANSACTIONAL)
+
+
+class _Change(NamedTuple):
+    """What a record has changed that is not durable yet, and how it was before."""
+
+    end: int
+    """Of the log, behind the record."""
+    offsets: NDArray[np.int64]
+    dues: NDArray[np.int64]
+    """When they were due; -1 for those that did not wait."""
+    first: int
+    """Where the records begin that ended these: one for each, in their order."""
+    owner: int | None = None
+    """The producer whose transaction has ended, which held these."""
+    is_commit: bool = False
 
 
 class _File(msgspec.Struct):
@@ -90,7 +106,7 @@ class PartitionDelays:
         self._named = _NONE
         """Of a compacted log: the offsets that the file names, or did before the one that is being written."""
         self._naming = _NONE
-        self._unsettled: deque[tuple[int, NDArray[np.int64]]] = deque()
+        self._unsettled: deque[_Change] = deque()
 
     def __len__(self) -> int:
         """How many messages wait, those of open transactions included."""
@@ -114,6 +130,9 @@ class PartitionDelays:
         self.changes += len(offsets)
         if is_commit:
             self.pending.merge(offsets, dues)
+        if len(offsets):
+            end = self.log.end_offset
+            self._note(_Change(end, offsets, dues, end - 1, producer_id, is_commit))
         return offsets, dues
 
     def due(self, offset: int) -> int | None:
@@ -132,16 +151,74 @@ class PartitionDelays:
         self.changes += len(offsets)
 
     def ended(self, offsets: NDArray[np.int64]) -> None:
-        """They became visible or were cancelled, by records that lie at the log's end."""
+        """They became visible or were cancelled, by records at the log's end: one for each, in this order."""
+        self._end_all(offsets, self.log.end_offset - len(offsets))
+
+    def given_up(self, offsets: NDArray[np.int64]) -> None:
+        """They are lost, which no record tells."""
+        self._end_all(offsets, 0)
+
+    def _end_all(self, offsets: NDArray[np.int64], first: int) -> None:
+        dues = self.pending.dues_of(offsets)
         self.pending.remove_many(offsets)
         self.changes += len(offsets)
-        self._unsettled.append((self.log.end_offset, offsets))
+        self._note(_Change(self.log.end_offset, offsets, dues, first))
+
+    def rescheduled(self, offset: int, due_ns: int) -> None:
+        """By a record at the log's end."""
+        end, offsets = self.log.end_offset, np.array([offset], np.int64)
+        dues = self.pending.dues_of(offsets)
+        self._reschedule(offset, due_ns)
+        self._note(_Change(end, offsets, dues, end - 1))
+
+    def _reschedule(self, offset: int, due_ns: int) -> None:
+        self.pending.reschedule(offset, due_ns)
+        self.changes += 1
+
+    def _note(self, change: _Change) -> None:
+        self._unsettled.append(change)
         if len(self._unsettled) > _MOST_UNSETTLED:
             self._settle()
 
-    def rescheduled(self, offset: int, due_ns: int) -> None:
-        self.pending.reschedule(offset, due_ns)
+    # Cutting
+
+    def cut(self, end: int) -> Generator[None, None, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """The log was cut: forget what lay behind, and what changed by it. Until this has come to its end, some of it
+        is still known. Returns what waits again, and when it is due."""
         self.changes += 1
+        again: list[NDArray[np.int64]] = [_NONE]
+        while self._unsettled and self._unsettled[-1].end > end:
+            change = self._unsettled.pop()
+            if change.owner is not None:
+                self._hold_again(change.owner, change)
+            else:
+                again.append(self._wait_again(change, end))
+            yield
+        self.pending.cut(end)
+        for owner, held in list(self._held.items()):
+            held.cut(end)
+            if not len(held):
+                del self._held[owner]
+        self._held_count = sum(len(held) for held in self._held.values())
+        offsets = np.unique(np.concatenate(again))
+        dues = self.pending.dues_of(offsets)
+        return offsets[dues >= 0], dues[dues >= 0]
+
+    def _hold_again(self, owner: int, change: _Change) -> None:
+        if change.is_commit:
+            self.pending.remove_many(change.offsets)
+        held = self._held[owner] = PendingDelays()
+        held.add_many(change.offsets, change.dues)
+
+    def _wait_again(self, change: _Change, end: int) -> NDArray[np.int64]:
+        left = max(0, end - change.first)
+        if 0 < left < len(change.offsets):
+            # The records of some of them are there still.
+            self._unsettled.append(change._replace(end=end, offsets=change.offsets[:left], dues=change.dues[:left]))
+        offsets, dues = change.offsets[left:], change.dues[left:]
+        waited = dues >= 0
+        self.pending.restore(offsets[waited], dues[waited])
+        return offsets[waited]
 
     # What the log must keep
 
@@ -152,7 +229,7 @@ class PartitionDelays:
 
     def _settle(self) -> None:
         durable_end = self._durable_end() if self._unsettled else 0
-        while self._unsettled and self._unsettled[0][0] <= durable_end:
+        while self._unsettled and self._unsettled[0].end <= durable_end:
             self._unsettled.popleft()
 
     def holds(self, low: int, high: int) -> bool:
@@ -162,7 +239,7 @@ class PartitionDelays:
             return True
         if high > self._held_from() and any(each.any_between(low, high) for each in self._held.values()):
             return True
-        return any(((offsets >= low) & (offsets < high)).any() for _, offsets in self._unsettled)
+        return any(((each.offsets >= low) & (each.offsets < high)).any() for each in self._unsettled)
 
     def is_wanted(self, offset: int) -> bool:
         """Whether compaction must keep an original: what it became goes only after it."""
@@ -199,7 +276,7 @@ class PartitionDelays:
         """Nothing below this offset is needed to know what waits."""
         self._settle()
         first = self.pending.first()
-        ended = (int(offsets.min()) for _, offsets in self._unsettled)
+        ended = (int(each.offsets.min()) for each in self._unsettled)
         return min([self.log.end_offset if first is None else first, self._held_from(), *ended])
 
     # Recovery
@@ -293,7 +370,7 @@ class PartitionDelays:
                 if verb == "cancel":
                     self._end(origin)
                 elif due_ns is not None:
-                    self.rescheduled(origin, due_ns)
+                    self._reschedule(origin, due_ns)
 
     def _sort_out(
         self, run: FrameRun, offsets: NDArray[np.int64], delayed: NDArray[np.intp], opened: OpenDelays

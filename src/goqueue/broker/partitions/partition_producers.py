@@ -7,7 +7,7 @@ the log stays below it too: the file is written before retention or a purge move
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from goqueue.broker.partitions.derived_files import SAVE_BEHIND, Loaded, load
 from goqueue.model.logging import get_logger
 from goqueue.model.message import HIDDEN
 from goqueue.model.producer_sequences import OpenRecords, Producers, SentBatch
+from goqueue.model.producer_undo import ProducerUndo
 from goqueue.model.runs import Runs, ascending_to_runs
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.files import Files
@@ -32,6 +33,8 @@ log = get_logger(__name__)
 
 _SCAN_BYTES = 1 << 20
 _DIGEST_BYTES = 16
+_MOST_UNSETTLED = 64
+"""Beyond so many changes that could be cut off when last looked at, they are looked at again."""
 _OLDEST_ID_NS = 86_400 * 10**9
 """No topic remembers dedup ids for longer."""
 
@@ -59,9 +62,13 @@ def _decode(payload: bytes) -> Loaded[tuple[Producers, list[DedupEntry]]]:
 
 
 class PartitionProducers:
-    def __init__(self, owner_log: Log) -> None:
+    def __init__(self, owner_log: Log, acknowledged_end: Callable[[], int] | None = None) -> None:
+        """``acknowledged_end`` returns the offset below which nothing is ever cut off; if there is none, everything
+        durable stays."""
         self.log = owner_log
         self.state = Producers()
+        self._undo = ProducerUndo()
+        self._acknowledged_end = acknowledged_end or (lambda: owner_log.durable_offset)
         self.saved_at = 0
         """The offset up to which the file covers the log."""
         self.changes = 0
@@ -101,6 +108,8 @@ class PartitionProducers:
     def _stored(self, stamp: ProducerStamp, first: int, now_ns: int) -> None:
         self._begin_at(first)
         self.changes += 1
+        self._undo.note(self.state, stamp.producer_id, first)
+        self._settle()
         batch = SentBatch(stamp.first_sequence, stamp.message_count, first)
         self.state.stored(stamp.producer_id, stamp.epoch, batch, now_ns)
 
@@ -119,7 +128,21 @@ class PartitionProducers:
     def ended(self, marker: Marker) -> OpenRecords | None:
         """A marker was appended just now."""
         self.changes += 1
+        opened = self.state.open_of(marker.producer_id)
+        at = self.log.end_offset - 1
+        self._undo.note(self.state, marker.producer_id, at, ended=opened, is_commit=marker.is_commit)
+        self._settle()
         return self.state.ended(marker.producer_id, marker.epoch, is_commit=marker.is_commit)
+
+    def _settle(self) -> None:
+        if len(self._undo) > _MOST_UNSETTLED:
+            self._undo.settle(self._acknowledged_end())
+
+    def cut(self, end: int) -> Iterator[None]:
+        """The log was cut. Until this has come to its end, what lay behind is still known in part."""
+        self.changes += 1
+        self._nobody_below = min(self._nobody_below, end)
+        return self._undo.take_back(self.state, end)
 
     def forget(self, silent_since_ns: int, most: int, *, has_ids: bool) -> None:
         """Forget producers that were silent for long, and those beyond ``most``."""
@@ -161,6 +184,7 @@ class PartitionProducers:
     def recover(self, files: Files, point: RecoveryPoint | None, now_ns: int) -> None:
         """Learn everything: from the file, and from the log behind it."""
         self._nobody_below = first_stamp(point)
+        self._undo = ProducerUndo()
         at = self._nobody_below
         start = self.log.segments[0].base
         loaded = load(files, self, "producers", _decode)

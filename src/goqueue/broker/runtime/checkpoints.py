@@ -80,14 +80,14 @@ class Checkpoints:
                 points[name] = point
         return packed(encoded(points))
 
-    async def forget(self, folder: Path) -> None:
-        """Durably drop one log's point."""
-        async with self._busy:
-            if self.points.pop(self._name(folder), None) is not None:
-                await asyncio.to_thread(self._file.save, dict(self.points))
+    async def replace(self, folder: Path, point: RecoveryPoint) -> None:
+        """Durably put another point in the place of a log's, while the files of the data folder are held as they are:
+        then no others are written."""
+        self.points[self._name(folder)] = point
+        await asyncio.to_thread(self._file.save, dict(self.points))
 
     def forget_at_start(self, folder: Path) -> None:
-        """The same while a broker starts and nobody else is there."""
+        """Durably drop one log's point, while a broker starts and nobody else is there."""
         if self.points.pop(self._name(folder), None) is not None:
             self._file.save(dict(self.points))
 

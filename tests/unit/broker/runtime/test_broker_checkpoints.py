@@ -88,14 +88,15 @@ def test_a_log_that_is_gone_is_forgotten_with_the_next_save() -> None:
     with_checkpoints(work)
 
 
-def test_a_point_can_be_dropped_at_once() -> None:
+def test_a_point_can_be_replaced_at_once() -> None:
     async def work(bench: Bench) -> None:
         log = bench.log("a")
+        before = log.recovery_point()
         log.append(batch_of([b"1"]))
         await bench.checkpoints.save([Recoverable(log)])
-        await bench.checkpoints.forget(log.folder)
-        assert bench.saved() == {}
-        assert bench.checkpoints.point(log.folder) is None
+        await bench.checkpoints.replace(log.folder, before)
+        assert bench.saved() == {"logs/a": 0}
+        assert bench.checkpoints.point(log.folder) == before
 
     with_checkpoints(work)
 
