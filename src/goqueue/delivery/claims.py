@@ -92,9 +92,9 @@ def to_parts(claimed: Sequence[tuple[InFlightBatch, int]]) -> Parts:
     return parts
 
 
-def members_of(claimed: Claimed) -> set[str]:
-    """The members that have these messages in flight."""
-    return {batch.member for batch, _ in claimed if batch.member is not None}
+def members_of(claimed: Claimed) -> list[str]:
+    """The members that have these messages in flight, in the order of the batches."""
+    return list(dict.fromkeys(batch.member for batch, _ in claimed if batch.member is not None))
 
 
 def _is_possible(request: SettlementRequest, batch: InFlightBatch) -> bool:

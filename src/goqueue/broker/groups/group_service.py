@@ -135,7 +135,7 @@ class GroupService:
         Without this each would notice when it is next polled.
         """
         topic_id, partition = topic.record.topic_id, topic.partitions[number]
-        for name in self.shards.groups_on(topic_id, number):
+        for name in sorted(self.shards.groups_on(topic_id, number)):
             group = self.shards.get_led(name)
             queue = None if group is None else group.queue(topic, number)
             # A poll that reads from it at present notices by itself.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.shards.active_group import ActiveGroup
 from goqueue.broker.shards.shard_directory import Shards
-from goqueue.delivery.claims import Claimed, LeaseOutcome, claim_lease, claim_message
+from goqueue.delivery.claims import Claimed, LeaseOutcome, claim_lease, claim_message, members_of
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.receipts import Seal, parse_receipt
 from goqueue.delivery.settlement_requests import LeaseClaim, SettlementRequest
@@ -32,7 +32,8 @@ class QueueClaims:
     topic: Topic
     seal: Seal
     claimed: Claimed = field(default_factory=list)
-    members: set[str] = field(default_factory=set)
+    members: dict[str, None] = field(default_factory=dict)
+    """In the order in which they are claimed."""
 
 
 @dataclass(slots=True)
@@ -79,7 +80,7 @@ class RequestClaims:
             self._check_not_refused(found)
             found.claimed.append((batch, 1 << (receipt.offset - batch.first)))
             if batch.member is not None:
-                found.members.add(batch.member)
+                found.members[batch.member] = None
 
     def add_lease(self, claim: LeaseClaim) -> LeaseOutcome:
         """Claim messages of a lease, those that can be settled."""
@@ -89,7 +90,7 @@ class RequestClaims:
         self._check_not_refused(found)
         outcome = claim_lease(found.queue, claim.lease, claim.runs, self.request)
         found.claimed += outcome.claimed
-        found.members.update(batch.member for batch, _ in outcome.claimed if batch.member is not None)
+        found.members.update(dict.fromkeys(members_of(outcome.claimed)))
         return outcome
 
     def _check_not_refused(self, found: QueueClaims) -> None:

@@ -115,7 +115,7 @@ def _freeze(group: ActiveGroup, claims: Sequence[tuple[Queue, Claimed]], holder:
     for own in by_shard.values():
         events = [decide_freeze(queue, claimed, holder) for queue, claimed in own]
         # Before the events take the messages out of their batches.
-        members = set().union(*(members_of(claimed) for _, claimed in own))
+        members = dict.fromkeys(member for _, claimed in own for member in members_of(claimed))
         group.change(events)
         frozen += [GroupAcks(group.name, event.q, event.parts) for event in events]
         group.change((), freed=members)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +16,7 @@ from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.checkpoints import Checkpoints
 from goqueue.broker.runtime.journals import Journals
 from goqueue.coordination.catalog import TopicRecord
-from goqueue.model.clock import Clock
+from goqueue.model.clock import NANOS_PER_SECOND, Clock
 from goqueue.model.config import Config
 from goqueue.model.logging import get_logger
 from goqueue.model.topic_settings import TopicSettings
@@ -28,7 +27,7 @@ from goqueue.storage.log.log import LogOptions
 
 log = get_logger(__name__)
 
-_PROGRESS_EVERY_S = 2.0
+_PROGRESS_EVERY_NS = 2 * NANOS_PER_SECOND
 _OPEN_AT_A_STRETCH = 50
 
 
@@ -50,12 +49,12 @@ class TopicOpener:
     async def open_all(self, records: Collection[TopicRecord], topics: RunningTopics) -> None:
         """A start: it may take long, so it tells how far it is."""
         total = sum(record.partitions for record in records)
-        opened, said_at = 0, time.monotonic()
+        opened, said_ns = 0, self.clock.monotonic_ns()
         for record in records:
             topics.add(await self.open(record))
             opened += record.partitions
-            if time.monotonic() - said_at > _PROGRESS_EVERY_S:
-                said_at = time.monotonic()
+            if self.clock.monotonic_ns() - said_ns > _PROGRESS_EVERY_NS:
+                said_ns = self.clock.monotonic_ns()
                 log.info("recovering", partitions_done=opened, partitions_total=total)
 
     async def open(self, record: TopicRecord) -> Topic:

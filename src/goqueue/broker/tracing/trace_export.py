@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +11,7 @@ import msgspec
 
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.tracing.span_builder import SpanBuilder
-from goqueue.model.clock import Clock
+from goqueue.model.clock import NANOS_PER_SECOND, Clock
 from goqueue.model.config import TraceConfig
 from goqueue.model.logging import get_logger
 from goqueue.model.runs import size_of
@@ -27,7 +26,7 @@ from goqueue.storage.files.files import Files
 log = get_logger(__name__)
 
 _WRITE_EVERY_S = 0.2
-_CLEAN_EVERY_S = 60.0
+_CLEAN_EVERY_NS = 60 * NANOS_PER_SECOND
 _CLOSE_EXPORTERS_S = 2.0
 
 
@@ -63,7 +62,8 @@ class TraceExport:
         self._unmade = 0
         self._spans = SpanBuilder(topic, config.export_per_second) if self._span_exporters else None
         self._task: asyncio.Task[None] | None = None
-        self._cleaned_s = -_CLEAN_EVERY_S
+        self._clock = clock
+        self._cleaned_ns: int | None = None
         self._stopping = asyncio.Event()
 
     def _opened(self, config: TraceConfig, files: Files, folder: Path, clock: Clock) -> TraceFiles | None:
@@ -160,10 +160,10 @@ class TraceExport:
 
     async def _clean(self) -> None:
         """Also where nothing is written, files become too old."""
-        now_s = time.monotonic()
-        if self.files is None or now_s - self._cleaned_s <= _CLEAN_EVERY_S:
+        now_ns = self._clock.monotonic_ns()
+        if self.files is None or (self._cleaned_ns is not None and now_ns - self._cleaned_ns <= _CLEAN_EVERY_NS):
             return
-        self._cleaned_s = now_s
+        self._cleaned_ns = now_ns
         try:
             await asyncio.to_thread(self.files.clean)
         except Exception as error:

@@ -119,7 +119,7 @@ async def test_no_error_is_the_end_of_tracing(tmp_path: Path, monkeypatch: pytes
     def fail(*args: Any) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(module, "_CLEAN_EVERY_S", 0.0)
+    monkeypatch.setattr(module, "_CLEAN_EVERY_NS", 0)
     monkeypatch.setattr(TraceFiles, "write", lambda *args: fail() if failing.is_set() else write(*args))
     async with Broker(config_for(tmp_path)) as broker:
         await broker.create_topic("t", {"partitions": 1})
