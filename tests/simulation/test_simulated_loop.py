@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from goqueue.simulation.virtual_loop import Deadlock, Killed, Process, SimulatedLoop, Stuck
+from goqueue.simulation.processes import Killed, Process
+from goqueue.simulation.virtual_loop import Deadlock, SimulatedLoop, Stuck
 
 
 def run(work: Callable[[SimulatedLoop], Coroutine[Any, Any, Any]], seed: int = 1) -> Any:

@@ -10,9 +10,9 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.operations import IN_PROCESS, Filter, PollBounds
 from goqueue.model.errors import GoQueueError, GroupNotFound, TopicNotFound
 from goqueue.simulation.consuming import ack_all, poll_from
+from goqueue.simulation.processes import Killed
 from goqueue.simulation.promises import Broken, Place, Sent
 from goqueue.simulation.publishing import read_from
-from goqueue.simulation.virtual_loop import Killed
 from goqueue.simulation.world import COMES_AND_GOES, QUEUES, STREAM, TIDY, TOPICS, Actor, World
 
 _LETTERS = 10_000

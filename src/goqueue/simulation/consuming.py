@@ -7,8 +7,8 @@ from random import Random
 
 from goqueue.broker.operations import IN_PROCESS, Delivery, Filter, Join, PollBounds, SettlementRequest, Verb
 from goqueue.model.errors import GoQueueError, GroupNotFound, StaleReceipt, UnknownMember
+from goqueue.simulation.processes import Killed
 from goqueue.simulation.promises import Broken, Place
-from goqueue.simulation.virtual_loop import Killed
 from goqueue.simulation.world import (
     KEYED,
     LOG,

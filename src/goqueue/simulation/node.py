@@ -12,7 +12,8 @@ from goqueue.broker.broker import Broker
 from goqueue.model.config import Config
 from goqueue.simulation.disk import SimulatedDisk
 from goqueue.simulation.ports import SimulatedClock, SimulatedRandomness
-from goqueue.simulation.virtual_loop import Killed, Process, SimulatedLoop
+from goqueue.simulation.processes import Killed, Process
+from goqueue.simulation.virtual_loop import SimulatedLoop
 
 Result = TypeVar("Result")
 
@@ -54,7 +55,8 @@ class Node:
 
     async def start(self) -> None:
         self.starts += 1
-        self._process = Process(f"{self.name}#{self.starts}")
+        self.loop.network.restore_power(self.name)
+        self._process = Process(f"{self.name}#{self.starts}", self.name)
         self._broker = Broker(self.config, files=self.disk, clock=self.clock, randomness=self._randomness)
         await self.loop.run_in(self._process, self._broker.start)
         self._up.set()
@@ -98,7 +100,8 @@ class Node:
         self._mount(self.disk.remount())
 
     def cut_power(self) -> None:
-        """End the process, and lose some of what was not fsynced."""
+        """End the process, and lose some of what was not fsynced. Others hear nothing of that."""
+        self.loop.network.lose_power(self.name)
         self._end()
         after = self.disk.crash(self._random)
         self.disk.dead = True

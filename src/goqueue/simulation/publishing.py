@@ -13,8 +13,8 @@ from goqueue.broker.operations import IN_PROCESS, Bounds
 from goqueue.model.errors import GoQueueError, TopicExists, TopicNotFound
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage, Outcome
+from goqueue.simulation.processes import Killed
 from goqueue.simulation.promises import Broken, Place, Sent, State, Unit
-from goqueue.simulation.virtual_loop import Killed
 from goqueue.simulation.world import COMES_AND_GOES, KEYED, LOG, TIDY, TOPICS, WORK, Actor, World, is_doubtful
 
 _KEYS = (b"a", b"b", b"c")

@@ -14,7 +14,8 @@ from goqueue.simulation import consuming, disturbing, publishing, transacting
 from goqueue.simulation.checks import check_everything
 from goqueue.simulation.plan import ACTORS, FAULTS, Plan, Step
 from goqueue.simulation.ports import SimulatedStopwatch
-from goqueue.simulation.virtual_loop import Process, SimulatedLoop
+from goqueue.simulation.processes import Process
+from goqueue.simulation.virtual_loop import SimulatedLoop
 from goqueue.simulation.world import Actor, World
 
 OPERATIONS_BY_KIND: dict[str, Callable[[World, Actor, Random], Awaitable[None]]] = {

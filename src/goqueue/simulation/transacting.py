@@ -7,9 +7,9 @@ from random import Random
 from goqueue.broker.broker import Broker
 from goqueue.broker.operations import IN_PROCESS, TransactionRef
 from goqueue.model.errors import GoQueueError
+from goqueue.simulation.processes import Killed
 from goqueue.simulation.promises import Sent, Unit
 from goqueue.simulation.publishing import send
-from goqueue.simulation.virtual_loop import Killed
 from goqueue.simulation.world import LOG, OUT, Actor, World, is_doubtful
 
 _TIMEOUT_MS = 10_000

@@ -12,9 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from contextvars import Context, ContextVar, copy_context
+from contextvars import Context, copy_context
 from random import Random
 from typing import Any, TypeVar
+
+from goqueue.simulation.network.network import Listener, Network
+from goqueue.simulation.processes import Killed, Process, process_of, runs_in_a_dead_process
 
 Result = TypeVar("Result")
 
@@ -31,31 +34,6 @@ class Stuck(AssertionError):
     """Something goes on and on."""
 
 
-class Killed(Exception):
-    """The process in which an operation ran was killed before the operation had ended."""
-
-
-class Process:
-    """What is scheduled in ``context`` belongs to the process."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.is_dead = False
-        self.context: Context = copy_context()
-        self.context.run(_current.set, self)
-        self.tasks: list[asyncio.Task[Any]] = []
-        self.callers: dict[asyncio.Future[Any], None] = {}
-        """Who waits for an operation of the process, in order."""
-
-
-_current: ContextVar[Process | None] = ContextVar("simulated_process", default=None)
-
-
-def _runs_in_a_dead_process(context: Context | None) -> bool:
-    process = _current.get() if context is None else context.get(_current)
-    return process is not None and process.is_dead
-
-
 class SimulatedLoop(asyncio.BaseEventLoop):
     """All randomness is drawn from ``random``: the same seed schedules everything in the same way."""
 
@@ -67,7 +45,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """By which factor executors take longer than usual: a slow disk."""
         super().__init__()
         self._selector = _LeapingSelector(self)
+        self._clock_resolution = 1e-9
         self.set_task_factory(_make_task)  # type: ignore[arg-type]
+        self.network = Network(self, Random(random.getrandbits(64)))
 
     # Time
 
@@ -97,6 +77,34 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         longest_s = _FAST_S if kind < 0.7 else _USUAL_S if kind < 0.95 else _SLOW_S
         return self._random.random() * longest_s * self.slowness
 
+    # Connections
+
+    async def create_connection(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str | None = None,
+        port: int | None = None,
+        **options: Any,
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """``host`` is the name of a simulated one."""
+        _refuse(options)
+        return await self.network.connect(protocol_factory, host or "", port or 0)
+
+    async def create_server(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str | None = None,
+        port: int | None = None,
+        **options: Any,
+    ) -> Listener:
+        """Listens at the host of the process that asks, whatever ``host`` says. Port 0: some that is free."""
+        _refuse(options)
+        return self.network.listen(protocol_factory, port or 0)
+
+    def close(self) -> None:
+        self.network.close()
+        super().close()
+
     # Processes
 
     def run_in(self, process: Process, work: Callable[[], Coroutine[Any, Any, Result]]) -> asyncio.Future[Result]:
@@ -114,8 +122,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def kill(self, process: Process) -> None:
         """Run nothing of a process from now on."""
         process.is_dead = True
+        self.network.end_process(process)
         for handle in (*self._ready, *self._scheduled):  # type: ignore[attr-defined]
-            if _runs_in_a_dead_process(handle._context):
+            if runs_in_a_dead_process(handle._context):
                 handle.cancel()
         callers, process.callers = process.callers, {}
         for done in callers:
@@ -128,7 +137,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
         handle = super().call_soon(callback, *args, context=context)
-        if _runs_in_a_dead_process(context):
+        if runs_in_a_dead_process(context):
             handle.cancel()
         return handle
 
@@ -136,9 +145,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         handle = super().call_at(when, callback, *args, context=context)
-        if _runs_in_a_dead_process(context):
+        if runs_in_a_dead_process(context):
             handle.cancel()
         return handle
+
+
+def _refuse(options: dict[str, Any]) -> None:
+    if wanted := sorted(name for name, value in options.items() if value):
+        raise ValueError(f"connections are not simulated with {', '.join(wanted)}")
 
 
 async def _started(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
@@ -179,7 +193,7 @@ def _make_task(
     loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], context: Context | None = None
 ) -> asyncio.Task[Any]:
     task = asyncio.Task(coroutine, loop=loop, context=context)
-    process = _current.get() if context is None else context.get(_current)
+    process = process_of(context)
     if process is not None:
         if len(process.tasks) > _PRUNE_AT:
             process.tasks = [each for each in process.tasks if not each.done()]

@@ -13,8 +13,9 @@ from goqueue.model.config import Config, StorageConfig, TraceConfig
 from goqueue.model.errors import GoQueueError, StorageFailed
 from goqueue.simulation.history import History
 from goqueue.simulation.node import Node
+from goqueue.simulation.processes import Killed
 from goqueue.simulation.promises import Delivered, Promises, Unit
-from goqueue.simulation.virtual_loop import Killed, SimulatedLoop
+from goqueue.simulation.virtual_loop import SimulatedLoop
 
 Result = TypeVar("Result")
 
