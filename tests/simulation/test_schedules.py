@@ -106,6 +106,15 @@ def test_a_schedule_that_fails_is_made_as_short_as_it_can_be() -> None:
     assert [step.seed for step in short.plan.steps] == [3, 40, 41]
 
 
+def test_a_schedule_that_fails_in_another_way_is_another_problem() -> None:
+    def fails_otherwise(plan: Plan) -> Ran:
+        problem = Broken("b'm000007' is lost: offset 7") if len(plan.steps) > 1 else Broken("b'm000003' is there twice")
+        return Ran(plan, problem, [], "", Counter())
+
+    short = shrunk(Ran(steps(64), Broken("b'm000009' is lost: offset 9"), [], "", Counter()), fails_otherwise)
+    assert len(short.plan.steps) == 2
+
+
 def test_making_a_schedule_shorter_ends() -> None:
     run = NeedsSteps(*range(0, 100, 2))
     short = shrunk(run(steps(100)), run, most_runs=20)

@@ -368,5 +368,7 @@ class _Lock:
         self._disk._locks.discard(self._key)
 
 
-def _parts(path: Path) -> tuple[str, ...]:
-    return path.parts[1:]
+def _parts(path: Path) -> list[str]:
+    # A path makes its parts anew each time it is asked, and this is asked for at every call.
+    within = str(path)[1:]
+    return within.split("/") if within else []

@@ -85,11 +85,14 @@ async def slow_disk(world: World, rng: Random) -> None:
 
 
 async def release_shard(world: World, rng: Random) -> None:
-    """A shard is let go, and led again, while the others serve."""
+    """A shard is let go, and led again, while the others serve: most often one that clients have something in."""
     number, pause_s = rng.random(), rng.choice(_DOWN_S)
+    is_any = rng.random() < 0.2
 
     async def released(broker: Broker) -> None:
         shards = broker.groups.shards.all
+        used = [each for each in shards if each.is_leading and (each.state.names() or each.state.by_key)]
+        shards = shards if is_any or not used else used
         shard = shards[int(number * len(shards))]
         if not shard.is_leading:
             raise NotLeader("it is let go already")

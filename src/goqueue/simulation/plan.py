@@ -15,25 +15,46 @@ OPERATIONS: Mapping[str, int] = {
     "publish": 14,
     "publish_delayed": 4,
     "publish_once": 3,
+    "start_numbering": 1,
+    "publish_numbered": 4,
+    "publish_numbered_again": 2,
+    "publish_out_of_order": 1,
     "poll": 14,
     "ack": 12,
     "ack_again": 2,
     "nack": 4,
     "reject": 3,
     "extend": 2,
-    "leave": 1,
+    "poll_as_former": 1,
+    "leave": 2,
+    "come_back": 2,
+    "heartbeat": 2,
     "stream": 6,
+    "commit_as_former": 1,
+    "fetch_offsets": 1,
     "read": 8,
     "cancel": 2,
     "reschedule": 2,
     "begin": 3,
     "write_in_transaction": 5,
     "ack_in_transaction": 3,
+    "write_as_former": 1,
     "commit": 3,
     "abort": 1,
+    "prepare": 1,
+    "commit_many": 1,
+    "ask_for_key": 1,
     "redrive": 1,
     "make_topic": 1,
     "drop_topic": 1,
+    "configure_group": 1,
+    "reset_group": 1,
+    "delete_group": 1,
+    "register_schema": 1,
+    "look_up_schema": 2,
+    "publish_checked": 2,
+    "purge": 1,
+    "back_up": 1,
 }
 """How often clients do what."""
 DISTURBANCES: Mapping[str, int] = {
@@ -47,7 +68,7 @@ DISTURBANCES: Mapping[str, int] = {
     "save_state": 4,
     "move_clock": 1,
 }
-_DISTURBANCE_SHARE = (0.0, 0.01, 0.03, 0.08)
+_DISTURBANCE_SHARE = (0.0, 0.01, 0.03, 0.06)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from goqueue.broker.operations import TransactionRef
+from goqueue.simulation.fences import Fences
 
 State = Literal["asked", "told", "refused"]
-Ending = Literal["open", "committing", "committed", "aborted"]
+Ending = Literal["open", "preparing", "prepared", "committing", "committed", "aborted"]
+Offsets = dict[tuple[str, str, int], int]
+"""By group, topic and partition."""
 
 
 class Broken(AssertionError):
@@ -26,14 +29,27 @@ class Place(NamedTuple):
     offset: int
 
 
+class Fact(NamedTuple):
+    """A version of a subject. It stays once it was told: nothing is deleted here."""
+
+    subject: str
+    version: int
+    schema_id: int
+
+
 @dataclass(slots=True, eq=False)
 class Unit:
     """A transaction: what it has written and acked becomes visible as a whole, or not at all."""
 
     reference: TransactionRef
+    producer: str = ""
+    """The name of its producer."""
     ending: Ending = "open"
     acks: list[Delivered] = field(default_factory=list)
     doubtful_acks: list[Delivered] = field(default_factory=list)
+    offsets: Offsets = field(default_factory=dict)
+    is_over: bool = False
+    """Whether it was told to have ended, so that it takes nothing more."""
 
     @property
     def name(self) -> str:
@@ -50,7 +66,7 @@ class Unit:
     def lose(self) -> None:
         """The broker that had it open is gone."""
         if self.ending == "open":
-            self.ending = "aborted"
+            self.ending, self.is_over = "aborted", True
 
 
 @dataclass(slots=True, eq=False)
@@ -66,15 +82,22 @@ class Sent:
     due_ns: int | None = None
     """When it becomes visible, if it is delayed. Then it is seen at another place."""
     cancel: State | None = None
+    told_ns: int = 0
+    """When it was told to be stored, by the broker's wall clock."""
+    may_be_gone: bool = False
+    """Whether it may have been purged."""
+    fits: bool = True
+    """Whether it is in its topic, and not with the dead letters because it does not fit the schema."""
 
     @property
     def must_be_seen(self) -> bool:
-        stored = self.state == "told" and self.cancel in (None, "refused")
+        stored = self.state == "told" and self.cancel in (None, "refused") and self.fits and not self.may_be_gone
         return stored and (self.unit is None or self.unit.must_be_seen)
 
     @property
     def may_be_seen(self) -> bool:
-        return self.state != "refused" and self.cancel != "told" and (self.unit is None or self.unit.may_be_seen)
+        is_there = self.state != "refused" and self.cancel != "told" and self.fits
+        return is_there and (self.unit is None or self.unit.may_be_seen)
 
 
 @dataclass(slots=True, eq=False)
@@ -110,7 +133,15 @@ class Promises:
     """The topic that comes and goes: told to be there, told to be gone ('refused'), or neither."""
     topic_doubtful_in: int = 0
     """The start of the broker in which it last became neither."""
+    starts: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    """Of purged partitions: where they were told to begin, and when."""
+    purges: set[tuple[str, int]] = field(default_factory=set)
+    """Partitions that were purged, or may have been."""
     serial: int = 0
+    fences: Fences = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.fences = Fences(self.tick, Broken)
 
     def new_value(self) -> bytes:
         self.serial += 1
@@ -120,10 +151,16 @@ class Promises:
         self.now += 1
         return self.now
 
-    def read(self, place: Place, value: bytes) -> None:
-        """A reader was given a record."""
+    def read(self, place: Place, value: bytes, asked_at: int) -> None:
+        """A reader, who had asked at ``asked_at``, was given a record."""
+        start, told_at = self.starts.get((place.topic, place.partition), (0, 0))
+        if place.offset < start and told_at < asked_at:
+            raise Broken(f"{place} was purged, and is read")
         if self.seen.setdefault(place, value) != value:
             raise Broken(f"{place} was {self.seen[place]!r}, and is {value!r}")
+        self.check_visible(place, value)
+
+    def check_visible(self, place: Place, value: bytes) -> None:
         if place.topic.endswith(DEAD):
             return
         message = self.sent.get(value)
@@ -140,7 +177,7 @@ class Promises:
 
     def deliver(self, group: str, place: Place, value: bytes, count: int, asked_at: int) -> Delivered:
         """A poll, which was asked for at ``asked_at``, was answered with a record."""
-        self.read(place, value)
+        self.read(place, value, asked_at)
         known = self.delivered.get((group, place))
         if known is None:
             known = self.delivered[group, place] = Delivered(group, place, value)
@@ -163,6 +200,31 @@ class Promises:
         delivered.dead = True
         delivered.told_at = self.tick()
 
+    def purged(self, topic: str, partition: int, start: int | None) -> None:
+        """A partition begins at ``start`` now; ``None``: that is not known, and anything in it may be gone."""
+        self.purges.add((topic, partition))
+        for message in self.sent.values():
+            place = message.place
+            is_below = place is None or message.due_ns or start is None or place.offset < start
+            if message.topic == topic and (place is None or place.partition == partition) and is_below:
+                message.may_be_gone = True
+        for place in [each for each in self.seen if each[:2] == (topic, partition)]:
+            if start is None or place.offset < start:
+                del self.seen[place]
+        if start is not None:
+            before, told_at = self.starts.get((topic, partition), (0, 0))
+            self.starts[topic, partition] = (start, self.tick()) if start > before else (before, told_at)
+
+    def commit_asked(self, offsets: Offsets) -> None:
+        for place, offset in offsets.items():
+            told, asked = self.committed.get(place, (0, 0))
+            self.committed[place] = (told, max(asked, offset))
+
+    def commit_told(self, offsets: Offsets) -> None:
+        for place, offset in offsets.items():
+            told, asked = self.committed[place]
+            self.committed[place] = (max(told, offset), asked)
+
     def broker_is_gone(self) -> None:
         """Transactions that were open are aborted by the next start."""
         for message in self.sent.values():
@@ -178,4 +240,6 @@ def _why_unseen(message: Sent) -> str:
         return "refused"
     if message.cancel == "told":
         return "cancelled"
+    if not message.fits:
+        return "no string of JSON"
     return "of a transaction that was not committed"

@@ -10,12 +10,23 @@ from dataclasses import dataclass
 from random import Random
 
 from goqueue.model.clock import stopwatch
-from goqueue.simulation import consuming, disturbing, publishing, transacting
+from goqueue.simulation import disturbing
 from goqueue.simulation.checks import check_everything
 from goqueue.simulation.plan import ACTORS, FAULTS, Plan, Step
 from goqueue.simulation.ports import SimulatedStopwatch
 from goqueue.simulation.processes import Process
 from goqueue.simulation.virtual_loop import SimulatedLoop
+from goqueue.simulation.workload import (
+    administering,
+    consuming,
+    maintaining,
+    members,
+    numbering,
+    publishing,
+    registering,
+    streaming,
+    transacting,
+)
 from goqueue.simulation.world import Actor, World
 
 OPERATIONS_BY_KIND: dict[str, Callable[[World, Actor, Random], Awaitable[None]]] = {
@@ -33,14 +44,35 @@ OPERATIONS_BY_KIND: dict[str, Callable[[World, Actor, Random], Awaitable[None]]]
     "nack": consuming.nack,
     "reject": consuming.reject,
     "extend": consuming.extend,
-    "leave": consuming.leave,
-    "stream": consuming.stream,
+    "poll_as_former": consuming.poll_as_former,
+    "leave": members.leave,
+    "come_back": members.come_back,
+    "heartbeat": members.heartbeat,
+    "stream": streaming.stream,
+    "commit_as_former": streaming.commit_as_former,
+    "fetch_offsets": streaming.fetch_offsets,
     "redrive": consuming.redrive,
     "begin": transacting.begin,
     "write_in_transaction": transacting.write,
     "ack_in_transaction": transacting.ack,
     "commit": transacting.commit,
     "abort": transacting.abort,
+    "write_as_former": transacting.write_as_former,
+    "prepare": transacting.prepare,
+    "commit_many": transacting.commit_many,
+    "ask_for_key": transacting.ask_for_key,
+    "start_numbering": numbering.start_numbering,
+    "publish_numbered": numbering.publish_numbered,
+    "publish_numbered_again": numbering.publish_numbered_again,
+    "publish_out_of_order": numbering.publish_out_of_order,
+    "configure_group": administering.configure_group,
+    "reset_group": administering.reset_group,
+    "delete_group": administering.delete_group,
+    "register_schema": registering.register_schema,
+    "look_up_schema": registering.look_up_schema,
+    "publish_checked": registering.publish_checked,
+    "purge": maintaining.purge,
+    "back_up": maintaining.back_up,
 }
 DISTURBANCES_BY_KIND: dict[str, Callable[[World, Random], Awaitable[None]]] = {
     "kill": disturbing.kill,

@@ -10,35 +10,41 @@ from typing import Any
 
 from goqueue.broker.broker import Broker
 from goqueue.broker.operations import IN_PROCESS, Bounds
+from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.model.errors import GoQueueError, TopicExists, TopicNotFound
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage, Outcome
 from goqueue.simulation.processes import Killed
 from goqueue.simulation.promises import Broken, Place, Sent, State, Unit
-from goqueue.simulation.world import COMES_AND_GOES, KEYED, LOG, TIDY, TOPICS, WORK, Actor, World, is_doubtful
+from goqueue.simulation.world import BRIEF, COMES_AND_GOES, KEYED, LOG, TIDY, WIDE, WORK, Actor, World, is_doubtful
 
 _KEYS = (b"a", b"b", b"c")
+_MANY_KEYS = tuple(b"%d" % number for number in range(60))
+_KEPT_NS = 15 * NANOS_PER_SECOND
+"""At least so long a message is there whose topic keeps it for twice as long; clocks are moved by less."""
 _READ_BYTES = 64 << 10
 _LONG_VALUE = 4_000
 _RETRY_S = 0.2
 
 
 async def publish(world: World, actor: Actor, rng: Random) -> None:
-    topic = rng.choice((LOG, LOG, WORK, WORK, KEYED, TIDY))
-    await send(world, topic, [_new(world, topic, rng) for _ in range(rng.choice((1, 1, 2, 5, 20)))], rng)
+    topic = rng.choice((LOG, LOG, WORK, WORK, KEYED, TIDY, WIDE, WIDE, BRIEF))
+    await send(world, topic, [new_message(world, topic, rng) for _ in range(rng.choice((1, 1, 2, 5, 20)))], rng)
 
 
 async def publish_delayed(world: World, actor: Actor, rng: Random) -> None:
-    topic = rng.choice((LOG, WORK))
+    topic = rng.choice((LOG, WORK, WIDE))
     delay_ms = rng.choice((1, 10, 100, 2_000, 20_000))
-    await send(world, topic, [_new(world, topic, rng) for _ in range(rng.choice((1, 3)))], rng, delay_ms=delay_ms)
+    await send(
+        world, topic, [new_message(world, topic, rng) for _ in range(rng.choice((1, 3)))], rng, delay_ms=delay_ms
+    )
 
 
 async def publish_once(world: World, actor: Actor, rng: Random) -> None:
     """A client that repeats a publish with a dedup id until it is answered."""
-    message = _new(world, LOG, rng)
+    message = new_message(world, LOG, rng)
     for attempt in count():  # noqa: B007
-        if not is_doubtful(await send(world, LOG, [message], rng, dedup_id=message.value.hex())):
+        if not is_doubtful(await send(world, LOG, [message], rng, dedup_id=message.value[:7].hex())):
             break
         await asyncio.sleep(_RETRY_S)
     if attempt and message.state == "refused":
@@ -46,9 +52,10 @@ async def publish_once(world: World, actor: Actor, rng: Random) -> None:
         message.state = "asked"
 
 
-def _new(world: World, topic: str, rng: Random) -> Sent:
+def new_message(world: World, topic: str, rng: Random) -> Sent:
     value = world.promises.new_value() + b"." * rng.choice((0, 0, 0, rng.randrange(_LONG_VALUE)))
-    key = rng.choice(_KEYS) if topic in (KEYED, TIDY) else rng.choice((None, *_KEYS))
+    keys = _MANY_KEYS if topic == WIDE else _KEYS
+    key = rng.choice(keys) if topic in (KEYED, TIDY) else rng.choice((None, rng.choice(keys)))
     message = world.promises.sent[value] = Sent(value, topic, key)
     return message
 
@@ -71,7 +78,7 @@ async def send(
     for number, message in enumerate(messages):
         outcome = outcomes[number] if isinstance(outcomes, list) else outcomes
         if isinstance(outcome, Published):
-            _stored(message, outcome)
+            _stored(world, message, outcome)
             world.history.counts["messages delayed" if message.due_ns else "messages stored"] += 1
         else:
             problem = outcome
@@ -80,8 +87,8 @@ async def send(
     return problem
 
 
-def _stored(message: Sent, outcome: Published) -> None:
-    message.state = "told"
+def _stored(world: World, message: Sent, outcome: Published) -> None:
+    message.state, message.told_ns = "told", world.node.clock.now_ns()
     message.due_ns = outcome.deliver_at_ns
     message.place = Place(message.topic, outcome.partition, outcome.offset)
 
@@ -90,28 +97,45 @@ def _stored(message: Sent, outcome: Published) -> None:
 
 
 async def read(world: World, actor: Actor, rng: Random) -> None:
-    topic = rng.choice(list(TOPICS))
-    partition = rng.randrange(int(str(TOPICS[topic]["partitions"])))
+    topic = rng.choice(list(world.topics))
+    partition = rng.randrange(world.partitions(topic))
     highest = world.promises.watermarks.get((topic, partition), 0)
-    await read_from(world, topic, partition, rng.choice((0, rng.randrange(highest + 1))))
+    offset = rng.choice((0, rng.randrange(highest + 1)))
+    now_ns = world.node.clock.now_ns()
+    young = [each for each in world.promises.sent.values() if each.told_ns > now_ns - _KEPT_NS]
+    asked_for = 0 if topic == BRIEF else offset
+    found: dict[int, bytes] = {}
+    next_offset = await read_from(world, topic, partition, asked_for, found)
+    while topic == BRIEF and next_offset:
+        next_offset = await read_from(world, topic, partition, next_offset, found)
+    if topic == BRIEF and next_offset is None:
+        for message in young:
+            if message.topic == BRIEF and message.place is not None and message.place.offset not in found:
+                raise Broken(f"{message.value!r} is gone before its time: {message}")
 
 
-async def read_from(world: World, topic: str, partition: int, offset: int) -> int | None:
-    """Read some messages and hold them against what was promised; where to go on, ``None`` if that cannot be."""
-    found = await world.ask(
+async def read_from(
+    world: World, topic: str, partition: int, offset: int, found: dict[int, bytes] | None = None
+) -> int | None:
+    """Read some messages and hold them against what was promised; where to go on, ``None`` if that was all, 0 if it
+    cannot be known. ``found`` gets what was read."""
+    asked_at = world.promises.tick()
+    answer = await world.ask(
         f"read {topic}/{partition} from {offset}",
         lambda broker: broker.read(topic, partition, Bounds(_READ_BYTES), offset=offset),
     )
-    if isinstance(found, GoQueueError | Killed):
-        return None
+    if isinstance(answer, GoQueueError | Killed):
+        return 0
     last = offset - 1
-    for message in found.messages:
+    for message in answer.messages:
         if message.offset <= last:
             raise Broken(f"{topic}/{partition}: offset {message.offset} comes after {last}")
         last = message.offset
-        world.promises.read(Place(topic, partition, message.offset), message.value or b"")
-    world.promises.watermark(topic, partition, found.high_watermark)
-    return found.next_offset if found.messages else None
+        world.promises.read(Place(topic, partition, message.offset), message.value or b"", asked_at)
+        if found is not None:
+            found[message.offset] = message.value or b""
+    world.promises.watermark(topic, partition, answer.high_watermark)
+    return answer.next_offset if answer.messages else None
 
 
 # Delayed messages

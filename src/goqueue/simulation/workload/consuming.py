@@ -1,69 +1,66 @@
-"""What simulated clients poll, settle and commit."""
+"""What simulated clients poll and settle."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
 
-from goqueue.broker.operations import IN_PROCESS, Delivery, Filter, Join, PollBounds, SettlementRequest, Verb
-from goqueue.model.errors import GoQueueError, GroupNotFound, StaleReceipt, UnknownMember
+from goqueue.broker.operations import IN_PROCESS, Filter, PollBounds, SettlementRequest, Verb
+from goqueue.model.errors import GoQueueError, StaleReceipt
 from goqueue.simulation.processes import Killed
 from goqueue.simulation.promises import Broken, Place
+from goqueue.simulation.workload.members import member_of, note_answer
 from goqueue.simulation.world import (
+    IN_ORDER,
     KEYED,
-    LOG,
-    QUEUE_SETTINGS,
+    PASSING,
     QUEUES,
-    STREAM,
+    SPREAD,
+    WIDE,
     WORK,
+    WORKERS,
     Actor,
     Held,
+    Membership,
     World,
 )
 from goqueue.wire.decoding import decode_run
 
 _POLL_BYTES = 1 << 20
-_SESSION_MS = 20_000
 _HELD = 200
 _REDRIVEN = 10
 
 
-async def member_of(world: World, actor: Actor, group: str) -> str | None:
-    """The actor's member of a group; it joins if it has none."""
-    if group in actor.members:
-        return actor.members[group]
-    topic = QUEUES.get(group, LOG)
-    settings = QUEUE_SETTINGS.get(group, {"mode": "stream"})
-    request = Join(f"actor-{actor.number}", [topic], settings, session_timeout_ms=_SESSION_MS)
-    joined = await world.ask(f"join {group}", lambda broker: broker.operations.groups.join(IN_PROCESS, group, request))
-    if isinstance(joined, GoQueueError | Killed):
-        return None
-    actor.members[group] = joined.member_id
-    return joined.member_id
-
-
-async def leave(world: World, actor: Actor, rng: Random) -> None:
-    group = rng.choice([*QUEUES, STREAM])
-    member = actor.members.pop(group, None)
-    if member is not None:
-        await world.ask(f"leave {group}", lambda broker: broker.operations.groups.leave(IN_PROCESS, group, member))
-
-
 async def poll(world: World, actor: Actor, rng: Random) -> None:
     bounds = PollBounds(rng.choice((1, 3, 20)), _POLL_BYTES, wait_ms=rng.choice((0, 0, 0, 300)))
-    await poll_from(world, actor, rng.choice(list(QUEUES)), bounds)
+    group = rng.choice((WORKERS, WORKERS, IN_ORDER, IN_ORDER, SPREAD, SPREAD, PASSING))
+    if group == PASSING:
+        async with world.passing.lock:
+            await poll_from(world, actor, group, bounds)
+    else:
+        await poll_from(world, actor, group, bounds)
+
+
+async def poll_as_former(world: World, actor: Actor, rng: Random) -> None:
+    """A client that was taken for dead goes on."""
+    former = [each for each in actor.former if each.group in QUEUES]
+    if former:
+        await poll_as(world, actor, rng.choice(former), PollBounds(20, _POLL_BYTES))
 
 
 async def poll_from(world: World, actor: Actor, group: str, bounds: PollBounds) -> list[Held]:
     member = await member_of(world, actor, group)
-    if member is None:
-        return []
-    asked_at = world.promises.tick()
+    return [] if member is None else await poll_as(world, actor, member, bounds)
+
+
+async def poll_as(world: World, actor: Actor, member: Membership, bounds: PollBounds) -> list[Held]:
+    group = member.group
+    asked_at, asked_s = world.promises.tick(), world.loop.time()
     found = await world.ask(
-        f"poll {group}", lambda broker: broker.operations.queues.poll(IN_PROCESS, group, member, bounds)
+        f"poll {group}", lambda broker: broker.operations.queues.poll(IN_PROCESS, group, member.member_id, bounds)
     )
+    note_answer(world, actor, member, asked_at, asked_s, found)
     if isinstance(found, GoQueueError | Killed):
-        _forget_member(actor, group, found)
         return []
     held = []
     for delivery in found:
@@ -76,11 +73,6 @@ async def poll_from(world: World, actor: Actor, group: str, bounds: PollBounds) 
     actor.held += held
     del actor.held[:-_HELD]
     return held
-
-
-def _forget_member(actor: Actor, group: str, error: object) -> None:
-    if isinstance(error, UnknownMember | GroupNotFound):
-        actor.members.pop(group, None)
 
 
 # Settling
@@ -103,7 +95,8 @@ async def ack_all(world: World, actor: Actor, chosen: list[Held]) -> None:
 
 async def ack_again(world: World, actor: Actor, rng: Random) -> None:
     """A client that does not know that its ack was answered repeats it."""
-    chosen = rng.sample(actor.done, min(len(actor.done), 3))
+    done = [each for each in actor.done if each.delivered.group != PASSING]
+    chosen = rng.sample(done, min(len(done), 3))
     for each, problem in zip(chosen, await _settle(world, chosen, Verb.ACK), strict=True):
         if isinstance(problem, StaleReceipt):
             raise Broken(f"{each.delivered.value!r} was acked, and its ack cannot be repeated: {problem}")
@@ -115,7 +108,7 @@ async def nack(world: World, actor: Actor, rng: Random) -> None:
 
 
 async def reject(world: World, actor: Actor, rng: Random) -> None:
-    chosen = _some(actor, rng)[:3]
+    chosen = [each for each in _some(actor, rng) if each.delivered.group != PASSING][:3]
     for each, problem in zip(chosen, await _settle(world, chosen, Verb.REJECT, reason="bad"), strict=True):
         if problem is None:
             world.promises.died(each.delivered)
@@ -152,48 +145,11 @@ def _some(actor: Actor, rng: Random) -> list[Held]:
     return chosen
 
 
-# Streams
-
-
-async def stream(world: World, actor: Actor, rng: Random) -> None:
-    member = await member_of(world, actor, STREAM)
-    if member is None:
-        return
-    bounds = PollBounds(rng.choice((1, 10, 100)), _POLL_BYTES)
-    found = await world.ask(
-        "poll a stream", lambda broker: broker.operations.queues.poll(IN_PROCESS, STREAM, member, bounds)
-    )
-    if isinstance(found, GoQueueError | Killed):
-        _forget_member(actor, STREAM, found)
-        return
-    for delivery in found:
-        for message in decode_run(delivery.run)[0]:
-            world.promises.read(Place(delivery.topic, delivery.partition, message.offset), message.value or b"")
-    if found and rng.random() < 0.7:
-        await _commit(world, actor, member, found)
-
-
-async def _commit(world: World, actor: Actor, member: str, found: list[Delivery]) -> None:
-    offsets = {LOG: {each.partition: each.next_offset for each in found}}
-    committed = world.promises.committed
-    for partition, offset in offsets[LOG].items():
-        told, asked = committed.get((STREAM, LOG, partition), (0, 0))
-        committed[STREAM, LOG, partition] = (told, max(asked, offset))
-    ended = await world.ask(
-        f"commit {offsets}",
-        lambda broker: broker.operations.offsets.commit(IN_PROCESS, STREAM, member, offsets),
-    )
-    if ended is None:
-        for partition, offset in offsets[LOG].items():
-            told, asked = committed[STREAM, LOG, partition]
-            committed[STREAM, LOG, partition] = (max(told, offset), asked)
-
-
 # Dead letters
 
 
 async def redrive(world: World, actor: Actor, rng: Random) -> None:
-    topic = rng.choice((WORK, KEYED))
+    topic = rng.choice((WORK, KEYED, WIDE))
     world.promises.may_redrive |= {
         each.value for each in world.promises.delivered.values() if each.place.topic == topic
     }
