@@ -19,7 +19,7 @@ from behaviour.http_member import answered, refused, settle
 from goqueue.storage.files.data_folder import FORMAT_VERSION
 
 FOLDERS = Path(__file__).parent / "earlier_folders"
-WITH_GROUPS = [2, 3]
+WITH_GROUPS = [2, 3, 4]
 NS_PER_S, A_MINUTE_S = 1_000_000_000, 60
 
 

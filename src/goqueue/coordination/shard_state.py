@@ -1,7 +1,9 @@
-"""The state machine of a shard: the groups whose coordinator it is, and the queues of its partitions.
+"""The state machine of a shard: the groups whose coordinator it is, the queues of its partitions, and views of their
+groups.
 
 A queue is what one group knows of one partition. It is in the partition's shard, its group in the shard of the group's
-name, so a shard has queues of groups that it does not have, and groups without their queues.
+name, so a shard has queues of groups that it does not have, and groups without their queues. Beside the queues of a
+group it has a view: what it was shown of the group by the coordinator.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any
 import msgspec
 
 from goqueue.coordination.group import AnyGroupEvent, Group, GroupDeleted, GroupMade, GroupState, new_state
+from goqueue.coordination.group_view import AnyViewEvent, GroupSeen, GroupView, ViewEvent, first_view
 from goqueue.delivery.events import AnyQueueEvent, QueueClosed, QueueEvent, QueueOpened
 from goqueue.delivery.lease_acks import Recent
 from goqueue.delivery.queue import Queue, QueueDump
@@ -27,10 +30,12 @@ class Converted(msgspec.Struct, frozen=True, tag="converted"):
 
 
 ShardEvent = AnyGroupEvent | AnyQueueEvent
-JournaledEvent = ShardEvent | Converted
+"""What is decided on a group or on its queues."""
+JournaledEvent = ShardEvent | AnyViewEvent | Converted
 
 _GROUP = "g:"
 _QUEUE = "q:"
+_VIEW = "v:"
 
 
 def part_of_group(name: str) -> str:
@@ -41,6 +46,11 @@ def part_of_group(name: str) -> str:
 def part_of_queue(key: QueueKey) -> str:
     """The part of a snapshot that has a queue."""
     return _QUEUE + key
+
+
+def part_of_view(name: str) -> str:
+    """The part of a snapshot that has what was shown of a group."""
+    return _VIEW + name
 
 
 def decide_opening(
@@ -71,6 +81,8 @@ class ShardState:
         # By identity: while a snapshot was taken a group may have been deleted and another made under its name.
         self.by_group: dict[GroupId, dict[QueueKey, Queue]] = {}
         """Queues of each group that has some here; only read from outside."""
+        self.views: dict[str, GroupView] = {}
+        """By name, what was shown of groups that have queues here; only read from outside."""
         self.in_flight: dict[GroupId, dict[str, int]] = {}
         """By group, how many messages of this shard's partitions each member has in flight; only read from outside."""
         self._recent = Recent()
@@ -90,6 +102,8 @@ class ShardState:
             self._apply_to_queue(event)
         elif isinstance(event, Converted):
             raise CorruptData("the snapshot with the state of the earlier version is missing or damaged")
+        elif isinstance(event, ViewEvent):
+            self._apply_to_view(event)
         elif isinstance(event, GroupMade):
             self._add(new_state(event))
         elif isinstance(event, GroupDeleted):
@@ -99,6 +113,18 @@ class ShardState:
 
     def _add(self, state: GroupState) -> None:
         self.by_name[state.name] = Group(state)
+
+    def _apply_to_view(self, event: AnyViewEvent) -> None:
+        view = self.views.get(event.group)
+        if view is not None and view.identity != event.identity:
+            view = None
+        if isinstance(event, GroupSeen):
+            if view is None:
+                self.views[event.group] = first_view(event)
+            else:
+                view.apply(event)
+        elif view is not None:
+            del self.views[event.group]
 
     def _apply_to_queue(self, event: Any) -> None:
         if isinstance(event, QueueOpened):
@@ -131,11 +157,13 @@ class ShardState:
     # Snapshots
 
     def parts(self) -> list[str]:
-        return [*map(part_of_group, self.by_name), *map(part_of_queue, self.by_key)]
+        return [*map(part_of_group, self.by_name), *map(part_of_queue, self.by_key), *map(part_of_view, self.views)]
 
     def part_of(self, event: JournaledEvent) -> str:
         if isinstance(event, Converted):
             return ""
+        if isinstance(event, ViewEvent):
+            return part_of_view(event.group)
         return part_of_queue(event.q) if isinstance(event, QueueEvent) else part_of_group(event.group)
 
     def dump(self, part: str) -> bytes | None:
@@ -143,12 +171,18 @@ class ShardState:
         if part.startswith(_GROUP):
             group = self.by_name.get(part.removeprefix(_GROUP))
             return None if group is None else msgspec.json.encode(group.state)
+        if part.startswith(_VIEW):
+            view = self.views.get(part.removeprefix(_VIEW))
+            return None if view is None else msgspec.json.encode(view)
         queue = self.by_key.get(QueueKey(part.removeprefix(_QUEUE)))
         return None if queue is None else msgspec.json.encode(queue.dump())
 
     def restore(self, part: str, payload: bytes) -> None:
         if part.startswith(_GROUP):
             self._add(msgspec.json.decode(payload, type=GroupState))
+            return
+        if part.startswith(_VIEW):
+            self.views[part.removeprefix(_VIEW)] = msgspec.json.decode(payload, type=GroupView)
             return
         key = QueueKey(part.removeprefix(_QUEUE))
         dump = msgspec.json.decode(payload, type=QueueDump)

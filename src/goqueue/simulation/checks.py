@@ -11,6 +11,7 @@ from goqueue.model.errors import GoQueueError
 from goqueue.simulation.processes import Killed
 from goqueue.simulation.promises import DEAD, Broken, Place, Sent
 from goqueue.simulation.queue_checks import check_again_after_a_start, check_queue, check_stream
+from goqueue.simulation.view_checks import check_views
 from goqueue.simulation.workload.publishing import read_from
 from goqueue.simulation.workload.transacting import end_prepared
 from goqueue.simulation.world import BRIEF, CHECKED, COMES_AND_GOES, QUEUES, STREAMS, TIDY, World
@@ -46,6 +47,7 @@ async def _heal(world: World) -> None:
     await world.node.start()
     if problems := await world.node.run(_problems):
         raise Broken(f"the broker is not well after a start: {problems}")
+    await check_views(world)
 
 
 async def _problems(broker: Broker) -> dict[str, str]:

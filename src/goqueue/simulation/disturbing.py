@@ -6,13 +6,17 @@ import asyncio
 from random import Random
 
 from goqueue.broker.broker import Broker
+from goqueue.broker.operations import IN_PROCESS, PollBounds
 from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.model.errors import NotLeader
-from goqueue.simulation.world import World
+from goqueue.simulation.promises import Broken
+from goqueue.simulation.world import QUEUES, STREAMS, World
 
 _DOWN_S = (0.0, 0.1, 2.0)
 _ROOM_BYTES = 5_000
 _PATIENCE_S = 3.0
+_NOTHING = PollBounds(0, 0)
+"""Asks for no message."""
 
 
 async def kill(world: World, rng: Random) -> None:
@@ -101,6 +105,30 @@ async def release_shard(world: World, rng: Random) -> None:
         await broker.groups.lead([shard])
 
     await world.ask("release a shard", released)
+
+
+async def release_coordinator(world: World, rng: Random) -> None:
+    """The coordinator of a group is let go, and led again: members go on with what they own meanwhile."""
+    group, pause_s = rng.choice((*QUEUES, *STREAMS)), rng.choice(_DOWN_S)
+
+    async def released(broker: Broker) -> None:
+        shards = broker.groups.shards
+        coordinator = shards.of(group)
+        await shards.let_go(coordinator)
+        for member in _seen_members(broker, group):
+            try:
+                await broker.operations.queues.poll(IN_PROCESS, group, member, _NOTHING)
+            except NotLeader as error:
+                raise Broken(f"member {member} of {group} is not served without its coordinator: {error}") from error
+        await asyncio.sleep(pause_s)
+        await broker.groups.lead([coordinator])
+
+    await world.ask(f"release the coordinator of {group}", released)
+
+
+def _seen_members(broker: Broker, group: str) -> list[str]:
+    views = [view for shard in broker.groups.shards.leading if (view := shard.state.views.get(group)) is not None]
+    return list(dict.fromkeys(member for view in views for member in view.members))
 
 
 async def save_state(world: World, rng: Random) -> None:

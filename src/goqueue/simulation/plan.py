@@ -64,7 +64,8 @@ DISTURBANCES: Mapping[str, int] = {
     "fail_sync": 2,
     "fill_disk": 2,
     "slow_disk": 2,
-    "release_shard": 4,
+    "release_shard": 3,
+    "release_coordinator": 3,
     "save_state": 4,
     "move_clock": 1,
 }

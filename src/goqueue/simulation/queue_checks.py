@@ -9,6 +9,7 @@ from goqueue.broker.broker import Broker
 from goqueue.broker.operations import IN_PROCESS, Filter, PollBounds
 from goqueue.model.errors import GroupNotFound, TopicNotFound
 from goqueue.simulation.promises import Broken, Place
+from goqueue.simulation.view_checks import check_views
 from goqueue.simulation.workload.consuming import ack_all, poll_from
 from goqueue.simulation.workload.members import member_of
 from goqueue.simulation.workload.streaming import commit, read_on
@@ -162,6 +163,7 @@ async def check_again_after_a_start(world: World) -> None:
     """What was settled in the end stays so after a power cut."""
     world.node.cut_power()
     await world.node.start()
+    await check_views(world)
     for group in await world.node.run(_group_names):
         if group not in QUEUES:
             continue

@@ -82,6 +82,7 @@ DISTURBANCES_BY_KIND: dict[str, Callable[[World, Random], Awaitable[None]]] = {
     "fill_disk": disturbing.fill_disk,
     "slow_disk": disturbing.slow_disk,
     "release_shard": disturbing.release_shard,
+    "release_coordinator": disturbing.release_coordinator,
     "save_state": disturbing.save_state,
     "move_clock": disturbing.move_clock,
 }

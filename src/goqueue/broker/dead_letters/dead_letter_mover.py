@@ -178,7 +178,7 @@ class DeadLetterMover:
         chosen = _alike(queue, first)
         # A copy whose reason is lost in a crash would be there beside the message itself. The reason is gone with the
         # queue also if the group is: it may have been made just now.
-        await Journal.all_settled([self._shard.journal, self._shards.of(queue.group).journal])
+        await Journal.all_settled([self._shard.journal, self._shards.map.of_group(queue.group).journal])
         frames, carried, gone = await self._load(queue, source, chosen)
         if gone:
             log.warning(

@@ -85,7 +85,7 @@ class GroupOffsets:
     def read_again(self, offsets: Sequence[GroupOffset]) -> None:
         """Members of a stream go back to what is committed: the transaction with which they went on was aborted."""
         for each in offsets:
-            group = self._shards.get(each.group)
+            group = self._shards.served(each.group)
             session = None if group is None else group.runtime.sessions.get(each.member)
             if session is not None:
                 # Only this member: another that has the partition by now has begun with what is committed.
@@ -160,7 +160,6 @@ class GroupOffsets:
                 await asyncio.sleep(0)
                 group = self._shards.find(name)
             group.change(events[start : start + _PARTITIONS_AT_A_STRETCH])
-        self._subscriptions.watch(group, topics)
         group.runtime.wake_all()
         await group.settled()
         log.info("a group was set to other offsets", group=name, topics=sorted(offsets)[:10])

@@ -136,7 +136,7 @@ class GroupService:
         """
         topic_id, partition = topic.record.topic_id, topic.partitions[number]
         for name in sorted(self.shards.groups_on(topic_id, number)):
-            group = self.shards.get_led(name)
+            group = self.shards.served(name)
             queue = None if group is None else group.queue(topic, number)
             # A poll that reads from it at present notices by itself.
             if group is not None and queue is not None and queue.key not in group.runtime.reading:

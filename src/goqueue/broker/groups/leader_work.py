@@ -11,7 +11,6 @@ from goqueue.broker.queues.returns import Returns
 from goqueue.broker.shards.shard import Shard
 from goqueue.broker.shards.shard_directory import Shards
 from goqueue.broker.shards.shard_work import HeldUp
-from goqueue.delivery.events import QueueClosed
 from goqueue.delivery.queue import Queue
 from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.model.errors import GoQueueError, StorageFailed
@@ -51,28 +50,27 @@ class LeaderWork:
         group = self._shards.get(name)
         if group is not None:
             self._expiry.take_up(group)
-            self._subscriptions.keep_up(group)
 
     def group_deleted(self, name: str, identity: GroupId) -> None:
         self._shards.forget(name)
-        task = asyncio.create_task(self._close_queues(identity))
+        task = asyncio.create_task(self._close_queues(name, identity))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def _close_queues(self, identity: GroupId) -> None:
+    async def _close_queues(self, name: str, identity: GroupId) -> None:
         """If this is interrupted, a start finishes it (``Shards.close_orphans``)."""
         try:
             # The other way round a crash could leave a group that has forgotten what it has done.
             await self._shard.journal.settled()
-            queues = self._shards.map.queues_of(identity)
-            self._shards.map.append([QueueClosed(queue.key) for queue in queues])
+            for shard in self._shards.leading:
+                self._shards.map.forget_group(shard, name, identity)
         except GoQueueError as error:
             log.warning("queues of a deleted group are left for the next start to close", error=str(error))
 
     def queue_due(self, queue: Queue) -> None:
         group = self._shards.group_of(queue)
         if group is None:
-            # It was deleted, or its coordinator is led elsewhere just now.
+            # It was deleted, or its coordinator has yet to show it to this shard.
             self._shard.look_again(queue, _TRY_AGAIN_NS)
             return
         try:

@@ -94,11 +94,10 @@ class MemberExpiry:
             events += self._returns.of_member(group, member_id, orderly=orderly)
         left = [each for each in group.group.state.members.values() if each.member_id not in gone]
         rules = self._subscriptions.rules(group.settings)
-        events += decide_leave(group.group, gone, self._subscriptions.partitions(left), rules)
-        group.change(events, RELEASED)
+        departure = decide_leave(group.group, gone, self._subscriptions.partitions(left), rules)
+        group.change([*events, *departure, *self._subscriptions.idle_handovers(group, departure)], RELEASED)
         group.runtime.wake_all()
         self.arm(group)
-        self._subscriptions.release_idle(group)
 
 
 def _idle_until_ns(group: ActiveGroup) -> int | None:

@@ -127,15 +127,16 @@ class Membership:
         members = [*group.state.members.values(), member]
         events += self._subscriptions.opened(group, topics, effective)
         partitions, rules = self._subscriptions.partitions(members), self._subscriptions.rules(effective)
-        events += decide_join(group, member, partitions, rules)
+        arrival = decide_join(group, member, partitions, rules)
+        events += arrival
+        if active is not None:
+            events += self._subscriptions.idle_handovers(active, arrival)
         self._shards.change(name, events, RELEASED)
         active = self._shards.find(name)
-        self._subscriptions.watch(active, topics)
         session = active.runtime.session(member.member_id, self._clock.monotonic_ns())
         session.committed_at_ns = session.heard_ns
         # The others are looked at when their time comes: nothing has changed for them.
         self._expiry.arm_member(active, member)
-        self._subscriptions.release_idle(active)
         await active.settled()
         return self.assignment(name, member.member_id)
 
@@ -223,14 +224,17 @@ class Membership:
 
     async def next_assignment(self, name: str, member_id: str, seen: int) -> Assignment:
         """What the member has, as soon as its version is another than ``seen``."""
-        group = self._shards.find(name)
-        await group.runtime.wait_for_change(seen)
+        group = self._shards.find_served(name)
+        seen = await group.runtime.wait_for_change(seen)
+        while group.coordinated is None and not group.is_over:
+            # What has changed is told when its coordinator is led here again.
+            seen = await group.runtime.wait_for_change(seen)
         await group.settled()
         return self.assignment(name, member_id)
 
     def set_window(self, name: str, member_id: str, messages: int | None) -> None:
         """How many messages of a queue a member wants in flight from now on; ``None``: as many as it may have."""
-        group = self._shards.get_led(name)
+        group = self._shards.served(name)
         session = None if group is None else group.runtime.sessions.get(member_id)
         if group is not None and session is not None:
             session.window = messages
@@ -238,7 +242,7 @@ class Membership:
 
     def attach(self, name: str, member_id: str, change: int) -> None:
         """A stream of the member's has begun (1) or ended (-1): while it has one, its session does not expire."""
-        group = self._shards.get_led(name)
+        group = self._shards.served(name)
         session = None if group is None else group.runtime.sessions.get(member_id)
         if session is not None:
             # The session may be a new one, which knows nothing of a stream that ends.

@@ -8,19 +8,17 @@ from goqueue.broker.events.event_recorder import INTERNAL
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.shards.active_group import ActiveGroup
 from goqueue.broker.shards.shard_directory import Shards
-from goqueue.coordination.group import Group, Member
+from goqueue.coordination.group import AnyGroupEvent, Group, HandedOver, Member, Rebalanced
 from goqueue.coordination.rebalance import Rules, decide_rebalance
 from goqueue.coordination.shard_state import ShardEvent, decide_opening
 from goqueue.delivery.events import QueueClosed, QueueOpened
-from goqueue.model.clock import NANOS_PER_MS, NANOS_PER_SECOND
+from goqueue.model.clock import NANOS_PER_MS
 from goqueue.model.errors import GoQueueError
 from goqueue.model.group_settings import GroupSettings
 from goqueue.model.ids import PartitionKey, TopicId, partition_key
 from goqueue.model.logging import get_logger
 
 log = get_logger(__name__)
-
-_TRY_AGAIN_NS = NANOS_PER_SECOND
 
 
 class Subscriptions:
@@ -59,17 +57,14 @@ class Subscriptions:
         known = {queue.key for queue in self._shards.map.queues_of(group.state.identity)}
         return decide_opening(group, known, starts, self._host.config.limits.max_group_partitions)
 
-    def watch(self, group: ActiveGroup, topics: Sequence[Topic]) -> None:
-        wanted = {topic.record.topic_id for topic in topics}
-        for queue in group.queues():
-            if queue.topic_id in wanted:
-                self._shards.map.watch(queue)
-
-    def release_idle(self, group: ActiveGroup) -> None:
-        """Handovers of which the old owner has nothing in hand happen at once."""
-        state = group.group.state
-        for member_id in {state.owners[each] for each in state.handovers}:
-            group.release(member_id)
+    def idle_handovers(self, group: ActiveGroup, events: Sequence[AnyGroupEvent]) -> list[HandedOver]:
+        """Handovers of which the old owner has nothing in hand happen with the rebalance that asks for them."""
+        found = []
+        for event in events:
+            if isinstance(event, Rebalanced):
+                done = [each for each in event.handovers if not group.is_held(event.owners[each], each)]
+                found += [HandedOver(group.name, done)] if done else []
+        return found
 
     # Topics that come and go
 
@@ -94,16 +89,17 @@ class Subscriptions:
                 self.keep_up(group)
 
     def keep_up(self, group: ActiveGroup) -> None:
-        """Bring a group in line with the topics that there are, now or as soon as its journal can be written.
+        """Bring a group in line with the topics that there are, and what shards were shown of it with the group, now or
+        as soon as their journals can be written.
 
         The topic itself has come or gone already: the request for that must not get an error for this.
         """
         try:
             self._rebalance(group)
+            group.show()
         except GoQueueError as error:
             log.warning("a group cannot follow its topics for now", group=group.name, error=str(error))
-            group.runtime.is_behind = True
-            group.shard.group_times.set(group.name, self._clock.now_ns() + _TRY_AGAIN_NS)
+            group.follow_later()
         else:
             group.runtime.is_behind = False
 
@@ -117,9 +113,8 @@ class Subscriptions:
         members = list(group.group.state.members.values())
         topics = self.topics([topic for member in members for topic in member.topics])
         events += self.opened(group.group, topics, group.settings)
-        events += decide_rebalance(group.group, self.partitions(members), self.rules(group.settings))
-        group.change(events)
-        if group.settings.kind == "shared" and events:
+        rebalance = decide_rebalance(group.group, self.partitions(members), self.rules(group.settings))
+        group.change([*events, *rebalance, *self.idle_handovers(group, rebalance)])
+        if group.settings.kind == "shared" and (events or rebalance):
             # Members own no partitions there, and yet there is something else to take from.
             group.runtime.notify_change()
-        self.watch(group, topics)

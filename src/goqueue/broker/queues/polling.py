@@ -57,8 +57,8 @@ class Polling:
         """Messages for a member; none if none came in time, or if the broker stops."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + bounds.wait_ms / 1_000
-        group = self._shards.find(name)
-        group.group.member(member_id)
+        group = self._shards.find_served(name)
+        group.member(member_id)
         session = group.runtime.session(member_id, self._clock.monotonic_ns())
         session.calls += 1
         try:
@@ -66,10 +66,10 @@ class Polling:
                 found = await self._attempt(Poller(group, member_id, session), bounds)
                 if found or loop.time() >= deadline:
                     return found
-                if not await self._wait(Poller(self._shards.find(name), member_id, session), bounds, deadline):
+                if not await self._wait(Poller(self._shards.find_served(name), member_id, session), bounds, deadline):
                     return []
-                group = self._shards.find(name)
-                group.group.member(member_id)
+                group = self._shards.find_served(name)
+                group.member(member_id)
             # A client that polls in a loop must not keep the broker from stopping.
             await asyncio.sleep(0)
             return []
@@ -128,7 +128,7 @@ class Polling:
 
         A moment later there is room for more at once, which costs both sides less.
         """
-        group = self._shards.get_led(name)
+        group = self._shards.served(name)
         if group is None:
             return 0.0
         in_flight = group.in_flight(member_id)
@@ -144,7 +144,7 @@ class Polling:
         is_stream = group.settings.mode == "stream"
         if is_stream:
             self._commits.auto_commit(group, poller.member_id)
-        if group.group.state.handovers:
+        if group.coordinated is not None and group.coordinated.state.handovers:
             group.release(poller.member_id)
         queues = self._assigned.queues(poller)
         turn = session.turn % len(queues) if queues else 0
@@ -199,6 +199,6 @@ class Polling:
     def give_back(self, name: str, member_id: str, found: Sequence[Delivery]) -> None:
         """Release deliveries that never reached their member, because its connection is gone."""
         unseen = {(each.topic, each.partition, each.lease) for each in found if each.lease}
-        group = self._shards.get_led(name) if unseen else None
+        group = self._shards.served(name) if unseen else None
         if group is not None:
             self._returns.give_back(group, member_id, unseen.__contains__)

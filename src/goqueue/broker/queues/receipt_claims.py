@@ -99,7 +99,7 @@ class RequestClaims:
 
     def _queue_claims(self, name: str, topic_name: str, partition: int) -> QueueClaims:
         try:
-            group = self.shards.find(name)
+            group = self.shards.find_served(name)
             topics = self.shards.host.topics
             topic = topics.by_name.get(topic_name) or topics.find(topic_name)
         except (GroupNotFound, InvalidGroupName, TopicNotFound) as error:

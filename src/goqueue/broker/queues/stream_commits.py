@@ -21,16 +21,13 @@ class StreamCommits:
 
     def auto_commit(self, group: ActiveGroup, member_id: str, *, now: bool = False) -> None:
         """Commit what a stream member was delivered by earlier polls, if its interval is over or ``now`` is set."""
-        member = group.group.member(member_id)
+        member = group.member(member_id)
         session = group.runtime.sessions.get(member_id)
         if not member.auto_commit or session is None:
             return
         interval_ns = group.settings.auto_commit_ms * NANOS_PER_MS
-        if (
-            not now
-            and self._clock.monotonic_ns() - session.committed_at_ns < interval_ns
-            and not group.group.state.handovers
-        ):
+        is_handing_over = group.coordinated is not None and group.coordinated.state.handovers
+        if not now and self._clock.monotonic_ns() - session.committed_at_ns < interval_ns and not is_handing_over:
             return
         session.committed_at_ns = self._clock.monotonic_ns()
         events: list[ShardEvent] = []
@@ -59,7 +56,7 @@ class StreamCommits:
             if not expected:
                 self._expected.pop(each.queue, None)
         for name in dict.fromkeys(each.group for each in offsets):
-            group = self._shards.get_led(name)
+            group = self._shards.served(name)
             if group is not None:
                 group.runtime.wake_all()
 

@@ -86,12 +86,12 @@ class TransactionalAcks:
             queue = queues.led_queue(each.queue)
             if queue is not None:
                 events += decide_commit(queue, each.offset, each.since)
-        group = self._shards.get(name)
+        group = self._shards.served(name)
         self._shards.change(name, events)
         self._tally.acks += done
-        if offsets and group is not None:
+        if offsets and group is not None and group.coordinated is not None:
             # A member may have waited for that before it could hand over a partition.
-            for member in list(group.group.state.members):
+            for member in list(group.coordinated.state.members):
                 group.release(member)
 
     def _thaw(
@@ -100,9 +100,11 @@ class TransactionalAcks:
         frozen = [batch for batch in batches if batch.is_frozen]
         if not frozen:
             return
-        self._shards.of(queue.group)
         place, group = self._shards.map.place(queue), self._shards.group_of(queue)
-        if place is not None and group is not None:
+        if group is None:
+            # If it is not gone: its settings are not known here.
+            self._shards.of(queue.group)
+        elif place is not None:
             events = decide_thaw(queue, frozen, group.terms(queue, place[0]), reason, backs_off=backs_off)
             group.change(events, freed=members_of(whole(frozen)))
 

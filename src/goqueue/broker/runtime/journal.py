@@ -82,6 +82,8 @@ class Journal(Generic[Machine]):
         """Whether the disk has failed: then the state is what is durable, and stays so."""
         self._vouched_end = vouched_end
         self._forget_point = forget_point
+        self._needed_end = 0
+        """Everything before is waited for by ``settled``."""
         self.is_loaded = False
         self.machine: Machine = make()
 
@@ -94,6 +96,7 @@ class Journal(Generic[Machine]):
             durable = max(self._vouched_end, 0 if kept is None else kept.end)
             cut_torn_tail(self.log, missing.offset, durable, self._forget_point)
             self._load(self.log.end_offset)
+        self._needed_end = self.log.end_offset
         self.is_loaded = True
 
     async def begin_with(self, parts: Sequence[tuple[str, bytes]], first: Any) -> None:
@@ -137,8 +140,11 @@ class Journal(Generic[Machine]):
         await self.settled()
         return events
 
-    def propose(self, events: Sequence[Any]) -> None:
-        """Append and apply what was decided in this very step. Nobody may be told before ``settled``."""
+    def propose(self, events: Sequence[Any], *, is_needed: bool = True) -> None:
+        """Append and apply what was decided in this very step. Nobody may be told before ``settled``.
+
+        ``is_needed``: that waits for these events. Else they are worked out anew if a crash takes them.
+        """
         if not events:
             return
         now_ns = self.log.now_ns()
@@ -147,12 +153,14 @@ class Journal(Generic[Machine]):
         frame = encode_frame(durable_mark, self._encode(events), b"", now_ns)
         self.log.append(join_frames([frame], now_ns))
         self._grown_bytes += len(frame)
+        if is_needed:
+            self._needed_end = self.log.end_offset
         for event in events:
             self.machine.apply(event)
 
     def _begin_sync(self) -> asyncio.Future[None]:
-        """Have everything that was appended so far brought to the disk."""
-        return self._durability.reached(self.log, self.log.end_offset)
+        """Have everything brought to the disk that was appended so far and is needed."""
+        return self._durability.reached(self.log, self._needed_end)
 
     async def settled(self, begun: asyncio.Future[None] | None = None) -> None:
         """Return when the state is durable, or what was appended when the sync was ``begun``; if it cannot become so,
@@ -206,7 +214,7 @@ class Journal(Generic[Machine]):
                     if self.machine is not machine:
                         # It was unloaded meanwhile, and what is appended since does not reach this state.
                         return
-        end = self.log.end_offset
+        end = self._needed_end = self.log.end_offset
         # Raises if anything of what was dumped was taken back meanwhile.
         await self.settled()
         snapshot = _Snapshot(begin, end, parts)

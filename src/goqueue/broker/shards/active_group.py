@@ -1,4 +1,8 @@
-"""A group at work: its state, its settings, its members' sessions and waiting polls, and its queues in all shards."""
+"""A group at work: its state, its settings, its members' sessions and waiting polls, and its queues in all shards.
+
+What its members may take is in the views that shards have of it. So its partitions are served also while its
+coordinator is not led here; whatever changes or asks for the group as a whole needs the coordinator.
+"""
 
 from __future__ import annotations
 
@@ -9,48 +13,125 @@ from goqueue.broker.runtime.journal import Journal
 from goqueue.broker.shards.backlog import is_plain, may_scan
 from goqueue.broker.shards.dead_letter_topics import target_for
 from goqueue.broker.shards.group_runtime import GroupRuntime, Share
+from goqueue.broker.shards.group_views import show
 from goqueue.broker.shards.shard import Shard
 from goqueue.broker.shards.shard_map import ShardMap
-from goqueue.coordination.group import AnyGroupEvent, Group, GroupDeleted, HandedOver, Rebalanced
+from goqueue.coordination.group import AnyGroupEvent, Group, GroupDeleted, HandedOver, Member, Rebalanced
+from goqueue.coordination.group_view import GroupView, SeenMember
 from goqueue.coordination.shard_state import ShardEvent, ShardState
 from goqueue.delivery.events import QueueClosed, QueueEvent, QueueOpened, ResetTo
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.receipts import Seal
 from goqueue.delivery.retry import Terms
-from goqueue.model.errors import GoQueueError
+from goqueue.model.clock import NANOS_PER_SECOND
+from goqueue.model.errors import GoQueueError, NotLeader
+from goqueue.model.fields import shown
 from goqueue.model.group_settings import GroupSettings
-from goqueue.model.ids import GroupId, PartitionKey, QueueKey, partition_key, queue_key, queue_key_of, split_queue_key
+from goqueue.model.ids import PartitionKey, QueueKey, partition_key, queue_key, queue_key_of, split_queue_key
 from goqueue.model.logging import get_logger
 
 log = get_logger(__name__)
+
+_TRY_AGAIN_NS = NANOS_PER_SECOND
 
 
 class ActiveGroup:
     """Found once for each request. ``shard`` is its coordinator's; its queues are in the shards of their partitions."""
 
-    __slots__ = ("_with_queues", "group", "identity", "is_over", "name", "runtime", "settings", "shard", "shards")
+    __slots__ = (
+        "_is_news",
+        "_with_queues",
+        "coordinated",
+        "identity",
+        "is_over",
+        "name",
+        "runtime",
+        "settings",
+        "shard",
+        "shards",
+    )
 
-    def __init__(self, shards: ShardMap, shard: Shard, group: Group, runtime: GroupRuntime) -> None:
+    def __init__(self, shards: ShardMap, shard: Shard, known: Group | GroupView, runtime: GroupRuntime) -> None:
+        """``known``: what the coordinator knows of the group, or a view of it if that is not led here."""
         self.shards = shards
         self.shard = shard
-        self.name = group.name
-        self.identity: GroupId = group.state.identity
         self.runtime = runtime
+        self.coordinated: Group | None = None
+        """The group as its coordinator knows it; ``None`` while that is not led here."""
         self._with_queues: list[Journal[ShardState]] | None = None
+        self._is_news = False
+        """Whether shards have yet to be shown something."""
         self.is_over = False
-        """Whether the group was deleted, or its coordinator is led elsewhere: what awaits something gives up."""
-        self.use(group)
+        """Whether the group was deleted, or nothing of it is led here: what awaits something gives up."""
+        if isinstance(known, GroupView):
+            self.name, self.identity = known.group, known.identity
+            self.settings: GroupSettings = shards.host.config.group.with_overrides(known.settings)
+        else:
+            self.name, self.identity = known.name, known.state.identity
+            self.use(known)
 
     def use(self, group: Group) -> None:
-        """The group has other settings now, or the journal went back to what is durable and made it anew."""
-        self.group = group
+        """Its coordinator is led here; or the group has other settings now, or the journal went back to what is durable
+        and made it anew."""
+        self.coordinated = group
         config = self.shards.host.config.group
-        self.settings: GroupSettings = config.with_overrides(group.state.fixed | group.state.overrides)
+        self.settings = config.with_overrides(group.state.fixed | group.state.overrides)
+
+    @property
+    def group(self) -> Group:
+        """As its coordinator knows it."""
+        if self.coordinated is None:
+            raise NotLeader(f"this broker does not lead the shard of group {self.name!r} at present")
+        return self.coordinated
 
     def end(self) -> None:
         """It is not served here any more."""
         self.is_over = True
         self.runtime.end()
+
+    # Its members
+
+    def member(self, member_id: str) -> Member | SeenMember:
+        """Raises if it is none, or if only the coordinator could tell."""
+        if self.coordinated is not None:
+            return self.coordinated.member(member_id)
+        for _, view in self.views():
+            if member_id in view.members:
+                return view.members[member_id]
+        raise NotLeader(
+            f"this broker does not lead the shard of group {self.name!r} at present, and no other that it leads was "
+            f"shown member {shown(member_id)}"
+        )
+
+    def views(self) -> list[tuple[Journal[ShardState], GroupView]]:
+        """What the shards that have its queues were shown of it."""
+        found = [(journal, journal.machine.views.get(self.name)) for journal in self._journals()]
+        return [(journal, view) for journal, view in found if view is not None and view.identity == self.identity]
+
+    def is_seen_by(self, shard: Shard) -> bool:
+        view = shard.state.views.get(self.name)
+        return view is not None and view.identity == self.identity
+
+    def show(self) -> None:
+        """Bring what shards were shown in line with what the coordinator knows."""
+        self.runtime.shares.clear()
+        show(self.shards, self.group, is_shared=self.settings.kind == "shared")
+
+    def show_news(self) -> None:
+        """The same after a change, if it was one of members, owners, settings or queues. The change itself stands."""
+        if not self._is_news or self.coordinated is None or self.is_over:
+            return
+        self._is_news = False
+        try:
+            self.show()
+        except GoQueueError as error:
+            log.warning("shards are shown a change of a group later", group=self.name, error=str(error))
+            self.follow_later()
+
+    def follow_later(self) -> None:
+        """Something that has happened could not be noted everywhere: try again soon."""
+        self.runtime.is_behind = True
+        self.shard.group_times.set(self.name, self.shards.host.clock.now_ns() + _TRY_AGAIN_NS)
 
     # Its queues
 
@@ -70,8 +151,9 @@ class ActiveGroup:
         return self._with_queues
 
     def look_for_queues(self) -> None:
-        """There may be queues of it in other shards than before."""
+        """There may be queues of it in other shards than before, and other views."""
         self._with_queues = None
+        self.runtime.shares.clear()
 
     def has_several_lanes(self, share: Share) -> bool:
         """Whether a member has anything to fetch outside of lane normal."""
@@ -136,7 +218,10 @@ class ActiveGroup:
             shard.append(events, cause)
             self.follow(events)
         elif events:
-            self.shards.append(events, cause, self.follow)
+            try:
+                self.shards.append(events, cause, self.follow)
+            finally:
+                self.show_news()
         for member in freed:
             self._free(member)
 
@@ -163,19 +248,25 @@ class ActiveGroup:
     def follow(self, events: Sequence[ShardEvent]) -> None:
         """These events were applied: bring sessions in line, wake polls that have something to fetch by them."""
         touched: dict[QueueKey, None] = {}
+        have_owners_changed = False
         for event in events:
             if not isinstance(event, QueueEvent):
                 self._follow_group(event)
+                have_owners_changed |= isinstance(event, Rebalanced | HandedOver)
             elif isinstance(event, QueueClosed):
                 self._forget_queue(event.q)
+                self._is_news = True
             else:
                 touched[event.q] = None
                 if isinstance(event, QueueOpened):
                     self.look_for_queues()
+                    self._is_news = True
                 if isinstance(event, ResetTo):
                     # Members read on from what is committed.
                     for session in self.runtime.sessions.values():
                         session.positions.pop(event.q, None)
+        if have_owners_changed:
+            self._follow_owners()
         if self.runtime.waiters:
             for key in touched:
                 queue = self.shards.find(key)
@@ -199,6 +290,7 @@ class ActiveGroup:
         if group is None:
             return
         self.use(group)
+        self._is_news = True
         if isinstance(event, Rebalanced):
             log.info(
                 "a group is rebalanced",
@@ -208,8 +300,6 @@ class ActiveGroup:
                 partitions=len(event.owners),
                 changing_hands=len(event.handovers),
             )
-        if isinstance(event, Rebalanced | HandedOver):
-            self._follow_owners()
 
     def _follow_owners(self) -> None:
         state, sessions = self.group.state, self.runtime.sessions
@@ -225,13 +315,14 @@ class ActiveGroup:
 
     def release(self, member_id: str) -> None:
         """Complete handovers of partitions of which the member that gives them up has nothing in flight any more."""
-        group = self.group
-        if group.state.handovers:
-            done = [name for name in group.leaving(member_id) if not self._is_held(member_id, name)]
+        group = self.coordinated
+        if group is not None and group.state.handovers:
+            done = [name for name in group.leaving(member_id) if not self.is_held(member_id, name)]
             if done:
                 self.change(group.decide_handovers(done))
 
-    def _is_held(self, member_id: str, partition: PartitionKey) -> bool:
+    def is_held(self, member_id: str, partition: PartitionKey) -> bool:
+        """Whether a member has something of a partition in hand, or may have."""
         key = queue_key_of(self.identity, partition)
         if not self.shards.of_queue(key).is_leading:
             # That is not known here; there is the deadline.

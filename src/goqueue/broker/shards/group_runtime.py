@@ -88,7 +88,7 @@ class Served:
 
 
 class GroupRuntime:
-    """Lost when the shard is let go: every member gets a new session when it is led again."""
+    """Lost when nothing of the group is led here any more. A coordinator that is led anew begins all sessions again."""
 
     def __init__(self, name: str, takers: dict[str, GroupRuntime], waking: SpreadCalls[asyncio.Future[None]]) -> None:
         self._name = name
@@ -106,7 +106,8 @@ class GroupRuntime:
         self.shares: dict[str, Share] = {}
         """By member; worked out when asked for, void when who owns what changes."""
         self.is_behind = False
-        """Whether the group has yet to follow topics that came or went: its journal took nothing just then."""
+        """Whether the group has yet to follow topics that came or went, or to show shards what has changed: a journal
+        took nothing just then."""
         self.lane_scheduler = LaneScheduler()
         """Of all members of a shared group."""
         self.served: dict[QueueKey, dict[int, Served]] = {}

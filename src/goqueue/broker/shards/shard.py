@@ -1,4 +1,5 @@
-"""One shard: its journal, the groups whose coordinator it is, the queues of its partitions, and the work due for them.
+"""One shard: its journal, the groups whose coordinator it is, the queues of its partitions with what it was shown of
+their groups, and the work due for them.
 
 A shard is loaded from its journal, leads, and can be let go and loaded again while other shards serve. Its state
 changes by ``append``: events are appended and applied, and timers are set, in one step without an ``await``.
@@ -17,9 +18,10 @@ from goqueue.broker.runtime.named_timers import NamedTimers
 from goqueue.broker.shards.host import Host
 from goqueue.broker.shards.partition_news import PartitionNews
 from goqueue.broker.shards.shard_work import ShardWork
+from goqueue.coordination.group_view import AnyViewEvent, GroupForgotten
 from goqueue.coordination.shard_state import ShardEvent, ShardState
 from goqueue.delivery.committed_offsets import decide_cut
-from goqueue.delivery.events import Acked, Committed, CutTo, Dropped, QueueEvent, ResetTo
+from goqueue.delivery.events import Acked, Committed, CutTo, Dropped, QueueEvent, QueueOpened, ResetTo
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import NotLeader
 from goqueue.model.ids import QueueKey
@@ -93,7 +95,7 @@ class Shard:
                 end_offset=partition.log.end_offset,
             )
             self.append(cut)
-        self._news.watch(queue, partition)
+        self._watch(queue)
         self.rearm(queue)
         work.take_up_queue(queue)
 
@@ -119,7 +121,11 @@ class Shard:
 
     # Changing
 
-    def append(self, events: Sequence[ShardEvent], cause: str = "") -> None:
+    def show(self, event: AnyViewEvent) -> None:
+        """Append and apply what this shard is shown of a group. Nothing waits for it: a start shows what is missing."""
+        self.journal.propose([event], is_needed=False)
+
+    def append(self, events: Sequence[ShardEvent | GroupForgotten], cause: str = "") -> None:
         """Append and apply. No answer may leave before the journal has ``settled``.
 
         ``cause`` is what traces show as the reason for a retry or a dead letter.
@@ -144,8 +150,16 @@ class Shard:
             if not isinstance(event, Acked):
                 # An ack makes nothing due earlier.
                 self.rearm(queue)
+                if isinstance(event, QueueOpened):
+                    self._watch(queue)
             if queue.moving:
                 work.begin_moving(queue)
+
+    def _watch(self, queue: Queue) -> None:
+        """Wake polls of the queue's group when its partition has news."""
+        place = place_of(self.host, queue)
+        if place is not None:
+            self._news.watch(queue, place[1])
 
     # Times
 

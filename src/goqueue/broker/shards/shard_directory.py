@@ -15,12 +15,13 @@ from goqueue.broker.shards.host import Host
 from goqueue.broker.shards.partition_news import PartitionNews
 from goqueue.broker.shards.shard import Shard, Times
 from goqueue.broker.shards.shard_map import ShardMap
+from goqueue.coordination.group import Group
+from goqueue.coordination.group_view import GroupView
 from goqueue.coordination.shard_state import ShardEvent, ShardState
-from goqueue.delivery.events import QueueClosed
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import GoQueueError, GroupNotFound, NotLeader
 from goqueue.model.fields import shown
-from goqueue.model.ids import QueueKey, TopicId, partition_key
+from goqueue.model.ids import GroupId, QueueKey, TopicId, partition_key
 from goqueue.model.logging import get_logger
 from goqueue.model.names import check_group_name
 
@@ -79,17 +80,46 @@ class Shards:
         shard = self.map.of_group(name)
         return self._get(shard, name) if shard.is_leading else None
 
+    def served(self, name: str) -> ActiveGroup | None:
+        """Any group that is served here. ``None``: there is none, or none that a shard that is led here was shown."""
+        shard = self.map.of_group(name)
+        return self._get(shard, name) if shard.is_leading else self._seen(shard, name)
+
     def _get(self, shard: Shard, name: str) -> ActiveGroup | None:
         group = shard.state.by_name.get(name)
         active = self._active.get(name)
         if group is None:
             return None
         if active is None or active.identity != group.state.identity:
-            runtime = GroupRuntime(name, self.news.takers, self.news.wakeups)
-            active = self._active[name] = ActiveGroup(self.map, shard, group, runtime)
-        elif active.group is not group:
+            if active is not None:
+                active.end()
+            active = self._activate(shard, name, group)
+        elif active.coordinated is not group:
             active.use(group)
         return active
+
+    def _seen(self, shard: Shard, name: str) -> ActiveGroup | None:
+        """A group whose coordinator is not led here, by what shards were shown of it."""
+        active = self._active.get(name)
+        if active is not None:
+            # What is not seen any more is forgotten when a shard is let go.
+            return active
+        views = [view for each in self.leading if (view := each.state.views.get(name)) is not None]
+        return self._activate(shard, name, max(views, key=lambda view: view.generation)) if views else None
+
+    def _activate(self, shard: Shard, name: str, known: Group | GroupView) -> ActiveGroup:
+        runtime = GroupRuntime(name, self.news.takers, self.news.wakeups)
+        active = self._active[name] = ActiveGroup(self.map, shard, known, runtime)
+        return active
+
+    def find_served(self, name: str) -> ActiveGroup:
+        """A user's group that is served here, for what its members do with messages: its coordinator may not be led."""
+        found = self._active.get(name)
+        if found is None or not found.shard.is_leading:
+            found = self.served(name)
+            if found is not None and found.coordinated is None and not name.startswith(INTERNAL):
+                return found
+        return self.find(name)
 
     def find(self, name: str) -> ActiveGroup:
         """A user's group, not one of the broker's own."""
@@ -97,7 +127,8 @@ class Shards:
         if (
             found is None
             or not found.shard.is_leading
-            or found.shard.journal.machine.by_name.get(name) is not found.group
+            or found.coordinated is None
+            or found.shard.journal.machine.by_name.get(name) is not found.coordinated
         ):
             found = self._get(self.of(name), name)
         if found is None or name.startswith(INTERNAL):
@@ -106,9 +137,15 @@ class Shards:
         return found
 
     def group_of(self, queue: Queue) -> ActiveGroup | None:
-        """The group that a queue is of; ``None`` if it is gone, or its coordinator is not led here."""
-        found = self.get_led(queue.group)
+        """The group that a queue is of; ``None`` if it is gone, or not served here."""
+        found = self.served(queue.group)
         return found if found is not None and found.identity == queue.group_id else None
+
+    def _is_gone(self, name: str, identity: GroupId) -> bool:
+        """Whether there is no such group any more. Only its coordinator knows."""
+        shard = self.map.of_group(name)
+        group = shard.state.by_name.get(name)
+        return shard.is_leading and (group is None or group.state.identity != identity)
 
     def names(self) -> list[str]:
         """Users' groups, not the broker's own."""
@@ -130,30 +167,37 @@ class Shards:
         """``ActiveGroup.change`` of a group that may have yet to be made by these very events, or be gone."""
 
         def follow(applied: Sequence[ShardEvent]) -> None:
-            active = self.get_led(name)
+            active = self.served(name)
             if active is not None:
                 active.follow(applied)
 
-        if events:
+        if not events:
+            return
+        try:
             self.map.append(events, cause, follow)
+        finally:
+            active = self.served(name)
+            if active is not None:
+                active.show_news()
 
     def close_orphans(self) -> None:
-        """Close queues of groups that are gone. A crash may have come between the deletion of a group and the closing
-        of its queues, or have taken a group whose queues were open already; nobody was told of that group.
+        """Close queues of groups that are gone, and forget what shards were shown of them.
+
+        A crash may have come between the deletion of a group and that, or have taken a group whose queues were open
+        already; nobody was told of that group.
 
         What is known of groups must be durable: closing the queues first could leave a group that has forgotten what it
         has done.
         """
         for shard in self.leading:
-            orphans = [
-                queue
-                for queue in shard.state.queues()
-                if self.map.of_group(queue.group).is_leading and self.group_of(queue) is None
-            ]
-            if not orphans:
-                continue
+            queues, views = shard.state.queues(), shard.state.views.values()
+            known = dict.fromkeys((queue.group, queue.group_id) for queue in queues)
+            known |= dict.fromkeys((view.group, view.identity) for view in views)
+            gone = dict.fromkeys(group for group in known if self._is_gone(*group))
+            orphans = [queue for queue in queues if (queue.group, queue.group_id) in gone]
             try:
-                shard.append([QueueClosed(queue.key) for queue in orphans])
+                for name, identity in gone:
+                    self.map.forget_group(shard, name, identity)
             except GoQueueError as error:
                 log.warning("queues of groups that are gone are left for the next start to close", error=str(error))
             for queue in orphans:
@@ -176,10 +220,14 @@ class Shards:
     async def let_go(self, shard: Shard) -> None:
         """Stop serving a shard, finish what is under way, and forget its state: the journal has it.
 
-        Requests get ``NotLeader`` until it is loaded and led again.
+        Requests that need it get ``NotLeader`` until it is loaded and led again. Groups that it coordinates are served
+        by what other shards were shown of them.
         """
+        others = [each for each in self.leading if each is not shard]
         for active in self.groups_in([shard]):
             if active.shard is shard:
+                active.coordinated = None
+            if active.coordinated is None and not any(active.is_seen_by(each) for each in others):
                 active.end()
                 self.forget(active.name)
             else:
@@ -188,13 +236,13 @@ class Shards:
         await shard.let_go()
 
     def groups_in(self, shards: Iterable[Shard]) -> list[ActiveGroup]:
-        """Groups that have anything in some shards, if their coordinators are led here."""
+        """Groups that have anything in some shards, and are served here."""
         names = {
             name
             for shard in shards
             for name in (*shard.state.by_name, *(queue.group for queue in shard.state.queues()))
         }
-        return [active for name in sorted(names) if (active := self.get_led(name)) is not None]
+        return [active for name in sorted(names) if (active := self.served(name)) is not None]
 
     def stop_waiting(self) -> None:
         """The broker stops: end the waits of all polls."""

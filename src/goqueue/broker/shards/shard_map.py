@@ -11,6 +11,7 @@ from goqueue.broker.runtime.shard_placement import shard_of_group
 from goqueue.broker.shards.host import Host
 from goqueue.broker.shards.partition_news import PartitionNews
 from goqueue.broker.shards.shard import Shard, place_of
+from goqueue.coordination.group_view import GroupForgotten
 from goqueue.coordination.shard_state import ShardEvent, ShardState
 from goqueue.delivery.events import QueueClosed, QueueEvent
 from goqueue.delivery.queue import Queue
@@ -87,12 +88,6 @@ class ShardMap:
         """Where a queue's messages lie; ``None`` if the topic is gone."""
         return place_of(self.host, queue)
 
-    def watch(self, queue: Queue) -> None:
-        """Wake polls of the queue's group when its partition has news."""
-        place = place_of(self.host, queue)
-        if place is not None:
-            self.news.watch(queue, place[1])
-
     def check_led(self, topic: Topic, number: int) -> None:
         """Raise if requests about a partition's queues cannot be served here."""
         if not self.of_partition(topic, number).is_leading:
@@ -138,6 +133,18 @@ class ShardMap:
         for event in events:
             if isinstance(event, QueueClosed):
                 self.found.pop(event.q, None)
+
+    def forget_group(self, shard: Shard, name: str, identity: GroupId) -> None:
+        """A group is gone for good: close its queues in a shard, and forget what the shard was shown of it."""
+        queues = list(shard.state.by_group.get(identity, ()))
+        events: list[QueueClosed | GroupForgotten] = [QueueClosed(key) for key in queues]
+        view = shard.state.views.get(name)
+        if view is not None and view.identity == identity:
+            events.append(GroupForgotten(name, identity))
+        if events:
+            shard.append(events)
+        for key in queues:
+            self.found.pop(key, None)
 
     def journals_with(self, identity: GroupId) -> list[Journal[ShardState]]:
         """The journals that have queues of a group."""

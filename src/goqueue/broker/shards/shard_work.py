@@ -25,10 +25,10 @@ class ShardWork(Protocol):
         """The shard leads from now on: continue what the journal says is under way in a queue."""
 
     def take_up_group(self, name: str) -> None:
-        """The same for a group: sessions of its members, topics that came or went meanwhile."""
+        """The same for a group: sessions of its members."""
 
     def group_deleted(self, name: str, identity: GroupId) -> None:
-        """A group of the shard was deleted: close its queues in all shards, once that is durable."""
+        """A group of the shard was deleted: have all shards close its queues and forget it, once that is durable."""
 
     def queue_due(self, queue: Queue) -> None:
         """A visibility timeout of the queue ends, or a retry is due."""

@@ -26,7 +26,8 @@ from goqueue.coordination.group import (
     MemberLeft,
     Rebalanced,
 )
-from goqueue.coordination.shard_state import ShardEvent, ShardState
+from goqueue.coordination.group_view import GroupForgotten, decide_view
+from goqueue.coordination.shard_state import JournaledEvent, ShardState
 from goqueue.delivery.events import (
     Acked,
     Delivered,
@@ -102,6 +103,13 @@ class Life:
             owners = {f"{topic}/0": member.member_id}
             joined = MemberJoined(name, member)
             return [joined, Rebalanced(name, group.state.generation + 1, owners, {})]
+        if command == "show":
+            state = group.state
+            owners = {place: owner for place, owner in state.owners.items() if owner in state.members}
+            seen = decide_view(group, state.overrides, groups.views.get(name), owners, is_shared=number == 0)
+            return [] if seen is None else [seen]
+        if command == "forget":
+            return [GroupForgotten(name, view.identity) for view in groups.views.values() if view.group == name]
         if command == "leave":
             return [MemberLeft(name, each, self.serial) for each in list(group.state.members)[:1]]
         if queue is None:
@@ -136,6 +144,8 @@ COMMANDS = (
     "change",
     "join",
     "leave",
+    "show",
+    "forget",
     "close",
     "reset",
     "ack",
@@ -155,7 +165,7 @@ def test_a_load_after_any_interleaving_of_events_and_a_snapshot_gives_the_live_s
 ) -> None:
     async def run() -> None:
         disk = PowerLossDisk()
-        journal = opened(disk, ShardState, ShardEvent)
+        journal = opened(disk, ShardState, JournaledEvent)
         life = Life()
 
         async def carry_out(commands: list[Any]) -> None:
@@ -176,7 +186,7 @@ def test_a_load_after_any_interleaving_of_events_and_a_snapshot_gives_the_live_s
         await journal.snapshot()
         del journal.machine.dump
         await carry_out(after)
-        loaded = opened(disk, ShardState, ShardEvent)
+        loaded = opened(disk, ShardState, JournaledEvent)
         assert shape(loaded.machine) == shape(journal.machine)
         for name in journal.machine.names():
             identity = journal.machine.by_name[name].state.identity
@@ -191,7 +201,7 @@ def test_a_load_after_any_interleaving_of_events_and_a_snapshot_gives_the_live_s
 def test_a_group_that_was_deleted_and_made_again_during_a_snapshot_is_kept() -> None:
     async def run() -> None:
         disk = PowerLossDisk()
-        journal = opened(disk, ShardState, ShardEvent)
+        journal = opened(disk, ShardState, JournaledEvent)
         await journal.submit(lambda _: [GroupMade("g", "one", {}, 1)])
         dump = journal.machine.dump
 
@@ -204,7 +214,7 @@ def test_a_group_that_was_deleted_and_made_again_during_a_snapshot_is_kept() -> 
 
         journal.machine.dump = gone  # type: ignore[method-assign]
         await journal.snapshot()
-        assert opened(disk, ShardState, ShardEvent).machine.by_name["g"].state.identity == "two"
+        assert opened(disk, ShardState, JournaledEvent).machine.by_name["g"].state.identity == "two"
 
     asyncio.run(run())
 
@@ -243,7 +253,7 @@ def test_others_have_their_turn_while_a_large_state_is_written_down(monkeypatch:
 
     async def run() -> None:
         disk = PowerLossDisk()
-        journal = opened(disk, ShardState, ShardEvent)
+        journal = opened(disk, ShardState, JournaledEvent)
         for number in range(200):
             journal.propose([GroupMade(f"g{number}", f"id{number}", {}, 1)])
         turns = 0
@@ -260,7 +270,7 @@ def test_others_have_their_turn_while_a_large_state_is_written_down(monkeypatch:
         busy.cancel()
         assert turns > 5
         await journal.settled()
-        assert shape(opened(disk, ShardState, ShardEvent).machine) == shape(journal.machine)
+        assert shape(opened(disk, ShardState, JournaledEvent).machine) == shape(journal.machine)
 
     asyncio.run(run())
 
@@ -270,7 +280,7 @@ def test_a_journal_begins_where_its_snapshot_began_not_where_that_ended() -> Non
 
     async def run() -> None:
         disk = PowerLossDisk()
-        journal = opened(disk, ShardState, ShardEvent, segment_bytes=300)
+        journal = opened(disk, ShardState, JournaledEvent, segment_bytes=300)
         await journal.submit(lambda _: [GroupMade("a", "one", {}, 1)])
         await journal.submit(lambda _: [GroupMade("b", "two", {}, 1)])
         begin, dump = journal.log.end_offset, journal.machine.dump
@@ -289,14 +299,14 @@ def test_a_journal_begins_where_its_snapshot_began_not_where_that_ended() -> Non
         await journal.settled()
         point = journal.log.recovery_point()
         Recoverable(journal.log).point_saved(point)
-        assert shape(opened(disk, ShardState, ShardEvent, point=point).machine) == shape(journal.machine)
+        assert shape(opened(disk, ShardState, JournaledEvent, point=point).machine) == shape(journal.machine)
 
     asyncio.run(run())
 
 
 async def with_a_snapshot_of_events_that_came_meanwhile(disk: PowerLossDisk) -> Journal[Any]:
     """Two that came between its beginning and its end. Neither knows of itself, or of the other, as durable."""
-    journal = opened(disk, ShardState, ShardEvent)
+    journal = opened(disk, ShardState, JournaledEvent)
     await journal.submit(lambda _: [GroupMade("a", "one", {}, 1)])
     dump = journal.machine.dump
 
@@ -321,7 +331,7 @@ def test_an_event_that_a_snapshot_knows_as_durable_is_never_cut_off(damaged: byt
         journal = await with_a_snapshot_of_events_that_came_meanwhile(disk)
         disk.damage(journal.log.active.log_path, lambda content: content.replace(b":" + damaged, b":99"))
         with pytest.raises(CorruptData):
-            opened(disk, ShardState, ShardEvent)
+            opened(disk, ShardState, JournaledEvent)
         # What is left is for a person to look at.
         left = b"".join(disk.content(FOLDER / name) for name in disk.list_dir(FOLDER))
         assert b":99" in left
@@ -335,13 +345,13 @@ def test_a_last_event_that_a_recovery_point_vouches_for_is_never_passed_over() -
 
     async def run() -> None:
         disk = PowerLossDisk()
-        journal = opened(disk, ShardState, ShardEvent)
+        journal = opened(disk, ShardState, JournaledEvent)
         for number in (11, 22):
             await journal.submit(lambda _, number=number: [GroupMade(f"g{number}", f"id{number}", {}, 1)])
         point = journal.log.recovery_point()
         disk.damage(journal.log.active.log_path, lambda content: content.replace(b"id22", b"id99"))
         with pytest.raises(CorruptData):
-            opened(disk, ShardState, ShardEvent, point=point)
+            opened(disk, ShardState, JournaledEvent, point=point)
 
     asyncio.run(run())
 
@@ -351,7 +361,7 @@ def test_a_journal_stays_small_under_steady_traffic() -> None:
 
     async def run() -> None:
         disk = PowerLossDisk()
-        journal = opened(disk, ShardState, ShardEvent, segment_bytes=4_000)
+        journal = opened(disk, ShardState, JournaledEvent, segment_bytes=4_000)
         key = queue_key("id", "t", 0)
         await journal.submit(lambda _: [GroupMade("g", "id", {}, 1), QueueOpened(key, "g", "t", 0, 0)])
         sizes = []

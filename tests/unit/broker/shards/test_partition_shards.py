@@ -116,21 +116,6 @@ async def test_a_poll_that_reads_while_the_shard_changes_hands_delivers_nothing_
 
 
 @on_a_loop
-async def test_visibility_timeouts_wait_for_the_coordinator_of_the_group(tmp_path: Path) -> None:
-    async with bench(tmp_path) as it:
-        _, group = await two_partitions(it)
-        member = await it.join(group, kind="shared")
-        await it.poll(member, group=group)
-        coordinator = it.broker.groups.shards.of(group)
-        await it.broker.groups.shards.let_go(coordinator)
-        it.pass_time(VISIBILITY_MS)
-        assert {batch.member for queue in all_queues(it.broker) for batch in queue.batches()} == {member}
-        await lead_again(it, coordinator)
-        it.pass_time(1_000)
-        assert [each.count for each in await it.poll(member, group=group)] == [2, 2]
-
-
-@on_a_loop
 async def test_a_group_that_is_deleted_takes_its_queues_along_in_all_shards(tmp_path: Path) -> None:
     async with bench(tmp_path) as it:
         _, group = await two_partitions(it)
