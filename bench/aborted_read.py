@@ -55,7 +55,7 @@ async def _write(data: Path) -> None:
                 broker.append_frames(name, 0, parse_batch(wire))
             transaction = broker.transactions.begin(producer.producer_id, producer.epoch)
             await broker.publish(_MIXED, lost, transaction)
-            await broker.transactions.ending.abort(transaction.transaction_id)
+            await broker.transactions.abort(transaction.transaction_id)
             if number % _SAID_EVERY == 0:
                 note(f"{NAME}: {number:,} of {_ABORTED:,} transactions aborted")
                 await asyncio.sleep(0)

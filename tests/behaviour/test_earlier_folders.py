@@ -20,6 +20,7 @@ from goqueue.storage.files.data_folder import FORMAT_VERSION
 
 FOLDERS = Path(__file__).parent / "earlier_folders"
 WITH_GROUPS = [2, 3, 4]
+WITH_NAMES = [4]
 NS_PER_S, A_MINUTE_S = 1_000_000_000, 60
 
 
@@ -111,3 +112,25 @@ def test_rule_4_transactions_and_producer_ids_of_an_earlier_folder_are_valid(ope
     answered(opened.client.post("/transactions/publish", json=more))
     answered(opened.client.post("/transactions/commit", json=identity))
     assert opened.values("payments") == ["committed", "prepared", "of the same producer"]
+
+
+@pytest.mark.parametrize("opened", WITH_NAMES, indirect=True)
+def test_rule_4_names_and_commit_keys_of_an_earlier_folder_count(opened: Opened) -> None:
+    told, client = opened.told, opened.client
+    assert opened.values("invoices") == ["of first"]
+    path = "/transactions/keys/job%231"
+    assert opened.get(path)["transactions"] == [told["committed"]]
+    again = {"key": told["key"], "transactions": [told["named"]]}
+    assert not answered(client.post("/transactions/commit-many", json=again))["is_new"]
+    assert opened.get(f"/transactions/{told['named']}")["state"] == "prepared"
+    # The process goes on with the id that it had, and whoever begins under its name fences it.
+    answered(client.post("/transactions/commit", json=told["second"]))
+    assert opened.values("invoices") == ["of first", "of second"]
+    answered(client.post("/transactions/begin", json=told["second"]))
+    more = {**told["second"], "topic": "invoices", "partition": 0, "value": "left open"}
+    answered(client.post("/transactions/publish", json=more))
+    made = answered(client.post("/producers/init", json={"transactional_id": "second"}))
+    assert made["producer_id"] != told["second"]["producer_id"]
+    refused(client.post("/transactions/begin", json=told["second"]), 409, "producer_fenced")
+    answered(client.post("/transactions/commit-many", json={"key": "job#2", "transactions": []}))
+    assert opened.values("invoices") == ["of first", "of second"]

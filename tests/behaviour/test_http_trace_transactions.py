@@ -55,7 +55,7 @@ def write(broker: Traced, transaction: OpenTransaction, topic: str, *values: byt
 
 def end(broker: Traced, transaction: OpenTransaction, verb: str) -> None:
     transactions = broker.host.broker.transactions
-    ends = {"commit": transactions.ending.commit, "abort": transactions.ending.abort}
+    ends = {"commit": transactions.commit, "abort": transactions.abort}
     broker.host.thread.run(ends[verb](transaction.transaction_id))
 
 

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,7 @@ from goqueue.storage.log.recovery import open_log
 from goqueue.testing import running_broker
 from goqueue.wire.decoding import decode_run
 
+EARLIER = Path(__file__).parents[1] / "behaviour" / "earlier_folders"
 Served = dict[tuple[str, int, int], bytes]
 
 
@@ -145,7 +147,8 @@ def test_a_folder_that_was_used_for_everything_and_stopped_has_no_finding(stoppe
     assert (status, report["healthy"]) == (0, True)
     assert files_of(stopped) == before
     counted = {each["topic"]: sum(part["messages"] for part in each["partitions"]) for each in report["topics"]}
-    assert counted["orders"] > 1_200 and counted["__shards"] > 50 and counted["__transactions"] and counted["__schemas"]
+    assert counted["orders"] > 1_200 and counted["__shards"] > 50 and counted["__schemas"]
+    assert "__transactions" not in counted
     kinds = {each.name.split(".")[-1] for each in before}
     assert {"FORMAT", "checkpoint", "log", "index", "timeindex", "lanes", "delays", "producers", "jsonl"} <= kinds
 
@@ -190,6 +193,33 @@ def test_notes_that_say_the_same_are_one_and_programs_get_them_all(copy: Path) -
     assert {str(path.relative_to(copy)) for path in indexes} <= set(found)
 
 
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_folder_of_an_earlier_version_is_healthy_before_and_after_it_is_converted(
+    tmp_path: Path, version: int
+) -> None:
+    with tarfile.open(EARLIER / f"format-{version}.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    data = tmp_path / "data"
+    for is_converted in (False, True):
+        status, report = found_in(data)
+        assert (status, severities(report) <= {"note"}) == (0, True), report["findings"]
+        assert ("__transactions" in {each["topic"] for each in report["topics"]}) is not is_converted
+        served(data)
+    journal = next(data.glob("logs/__metadata/0/*.log"))
+    assert b'"ids_converted"' in journal.read_bytes()
+
+
+def test_damage_to_a_journal_that_is_yet_to_be_converted_is_found(tmp_path: Path) -> None:
+    with tarfile.open(EARLIER / "format-4.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    path = tmp_path / "data" / "logs" / "__transactions" / "0" / "00000000000000000000.log"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x80
+    path.write_bytes(content)
+    status, report = found_in(tmp_path / "data")
+    assert status == 5 and "damage" in severities(report)
+
+
 DAMAGES = {
     # What is damaged: how bad that is when a byte is wrong, when it is cut in half, and when it is gone.
     "FORMAT": ("damage", "damage", "damage"),
@@ -206,7 +236,6 @@ DAMAGES = {
     "logs/__metadata/0/00000000000000000000.log": ("damage", "damage", "damage"),
     f"logs/__shards/{shard_of_group('billing')}/00000000000000000000.log": ("damage", "damage", "damage"),
     "logs/__schemas/0/00000000000000000000.log": ("damage", "damage", "damage"),
-    "logs/__transactions/0/00000000000000000000.log": ("damage", "damage", "damage"),
     "traces/*.jsonl": ("note", None, None),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from goqueue.storage.files.atomic import write_atomically
 from goqueue.storage.files.data_folder import FORMAT_VERSION
 from goqueue.storage.files.files import OsFiles
 from goqueue.testing import running_broker
+
+EARLIER = Path(__file__).parents[1] / "behaviour" / "earlier_folders" / "format-4.tar.gz"
 
 
 @pytest.fixture(scope="module")
@@ -123,11 +126,11 @@ def test_neither_is_the_key_that_proves_producer_ids(tmp_path: Path) -> None:
     async def make() -> None:
         broker = Broker(config_for(data))
         await broker.start()
-        await broker._transaction_journal.snapshot()
+        await broker._catalog.snapshot()
         await broker.close()
 
     asyncio.run(make())
-    journal, (snapshot,) = data / "logs/__transactions/0", data.glob("snapshots/__transactions")
+    journal, (snapshot,) = data / "logs/__metadata/0", data.glob("snapshots/__metadata")
     (made,) = [
         each for record in dumped(journal, "--full") for each in record["events"] if each["type"] == "id_key_made"
     ]
@@ -135,6 +138,26 @@ def test_neither_is_the_key_that_proves_producer_ids(tmp_path: Path) -> None:
         assert made["key"] in run(place, "--full").stdout
         assert made["key"] not in run(place).stdout
         assert "(hidden; --full shows it)" in run(place).stdout
+
+
+def test_nor_when_it_comes_from_an_earlier_version(tmp_path: Path) -> None:
+    with tarfile.open(EARLIER) as archive:
+        archive.extractall(tmp_path, filter="data")
+    data = tmp_path / "data"
+
+    async def convert() -> None:
+        broker = Broker(config_for(data))
+        await broker.start()
+        await broker.close()
+
+    asyncio.run(convert())
+    journal = data / "logs/__metadata/0"
+    (made,) = [
+        each for record in dumped(journal, "--full") for each in record["events"] if each["type"] == "ids_converted"
+    ]
+    [key] = [each for each in made["ids"] if isinstance(each, str)]
+    assert len(key) > 30 and key in run(journal, "--full").stdout
+    assert key not in run(journal).stdout and "(hidden; --full shows it)" in run(journal).stdout
 
 
 def test_files_that_are_none_of_a_data_folder_are_refused_and_an_empty_partition_is_not(

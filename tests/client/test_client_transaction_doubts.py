@@ -255,7 +255,7 @@ async def an_id_of_a_name_that_was_forgotten(folder: Path) -> ProducerIdentity:
     async with Broker(config, clock=clock) as before:
         gone = await before.transactions.init("gone")
         clock.advance_ms(config.transactions.id_expiry_ms + 1)
-        before.transactions.tidy()
+        await before.transactions.tidy()
     return ProducerIdentity(gone.producer_id, gone.epoch)
 
 

@@ -93,17 +93,17 @@ class Bench:
     async def prepared(self, *values: bytes, topic: str = TOPIC) -> str:
         transaction = await self.begin()
         await self.publish(transaction, *values, topic=topic)
-        await self.transactions.ending.prepare(transaction.transaction_id)
+        await self.transactions.prepare(transaction.transaction_id)
         return transaction.transaction_id
 
     async def prepare(self, transaction: OpenTransaction) -> None:
-        await self.transactions.ending.prepare(transaction.transaction_id)
+        await self.transactions.prepare(transaction.transaction_id)
 
     async def commit(self, transaction: OpenTransaction) -> None:
-        await self.transactions.ending.commit(transaction.transaction_id)
+        await self.transactions.commit(transaction.transaction_id)
 
     async def abort(self, transaction: OpenTransaction) -> None:
-        await self.transactions.ending.abort(transaction.transaction_id)
+        await self.transactions.abort(transaction.transaction_id)
 
     async def values(self, topic: str = TOPIC, *, uncommitted: bool = False) -> list[bytes]:
         found = await self.broker.read(topic, 0, Bounds(1 << 24, uncommitted=uncommitted), offset=0)

@@ -16,6 +16,7 @@ from typing import Literal
 
 import goqueue.broker.transactions.completion
 import goqueue.storage.log.group_commit
+from doubles import coordinators
 from doubles.group_ledger import settled
 from doubles.group_scripts import CONFIG
 from doubles.inline import InlineExecutor
@@ -188,13 +189,13 @@ class Stage:
         await self.broker.transactions.add_offsets(transaction, STREAM, self.members[STREAM], offsets, generation)
 
     async def commit(self, transaction: OpenTransaction) -> None:
-        await self._do(transaction, "committing", self.broker.transactions.ending.commit, "committed")
+        await self._do(transaction, "committing", self.broker.transactions.commit, "committed")
 
     async def abort(self, transaction: OpenTransaction) -> None:
-        await self._do(transaction, "aborting", self.broker.transactions.ending.abort, "aborted")
+        await self._do(transaction, "aborting", self.broker.transactions.abort, "aborted")
 
     async def prepare(self, transaction: OpenTransaction) -> None:
-        await self._do(transaction, "preparing", self.broker.transactions.ending.prepare, "prepared")
+        await self._do(transaction, "preparing", self.broker.transactions.prepare, "prepared")
 
     async def _do(
         self, transaction: OpenTransaction, asked: State, work: Callable[[str], Awaitable[None]], answered: State
@@ -241,7 +242,7 @@ class Stage:
 
 async def _until_ended(broker: Broker, name: str) -> None:
     for _ in range(1_000):
-        if name not in {each.transaction_id for each in broker.transactions.opened.all()}:
+        if name not in {each.transaction_id for each in broker.transactions.coordinators.all_open()}:
             return
         await asyncio.sleep(0)
     raise Broken(f"{name} does not end")
@@ -521,20 +522,20 @@ async def _check_producers(broker: Broker, told: Told) -> None:
     for name, some in told.given.items():
         if name:
             last = some[-1]
-            broker.transactions.state.check_producer(last.producer_id, _epoch_of(broker, name))
+            broker.transactions.producers.check(last.producer_id, _epoch_of(broker, name))
             if _epoch_of(broker, name) < last.epoch:
                 raise Broken(f"epoch {last.epoch} of {name!r} was told of, and is given again")
 
 
 def _epoch_of(broker: Broker, name: str) -> int:
-    found = broker.transactions.state.producer(name)
+    found = coordinators.named(broker, name)
     return -1 if found is None else found.epoch
 
 
 async def _check_transactions(broker: Broker, told: Told, rng: Random) -> dict[str, bool]:
     """How each of them ended. Those that are prepared are ended here, one way or the other."""
     seen = await _seen(broker)
-    prepared = {each.transaction_id for each in broker.transactions.opened.all()}
+    prepared = {each.transaction_id for each in broker.transactions.coordinators.all_open()}
     if unknown := prepared - told.units.keys():
         raise Broken(f"transactions that nobody began: {unknown}")
     # What lies behind an open transaction is not seen, whatever it is.
@@ -546,7 +547,7 @@ async def _check_transactions(broker: Broker, told: Told, rng: Random) -> dict[s
             raise Broken(f"{name} is prepared, and was {told.units[name].state}")
     for name in sorted(prepared):
         is_commit = rng.random() < 0.5
-        await (broker.transactions.ending.commit if is_commit else broker.transactions.ending.abort)(name)
+        await (broker.transactions.commit if is_commit else broker.transactions.abort)(name)
     ends: dict[str, bool] = {}
     seen = await _seen(broker)
     for name, unit in told.units.items():
@@ -555,7 +556,7 @@ async def _check_transactions(broker: Broker, told: Told, rng: Random) -> dict[s
             raise Broken(f"{name} was {unit.state}, and is {'' if is_seen else 'not '}seen")
         ends[name] = is_seen
         try:
-            await broker.transactions.ending.commit(name)
+            await broker.transactions.commit(name)
             is_committed = True
         except (TransactionNotFound, TransactionAborted):
             is_committed = False
@@ -606,6 +607,6 @@ async def _goes_on(broker: Broker) -> None:
         [outcome] = await broker.publish(topic, [NewMessage(b"after")], begun)
         if not isinstance(outcome, Published):
             raise Broken(f"nothing can be published afterwards: {outcome!r}")
-    await broker.transactions.ending.commit(begun.transaction_id)
+    await broker.transactions.commit(begun.transaction_id)
     if not {(LASTING, b"after"), (LOOSE, b"after")} <= (await _seen(broker)).keys():
         raise Broken("what is committed afterwards is not seen")

@@ -117,15 +117,15 @@ class Life:
 
     async def commit(self, number: int) -> None:
         if number in self.open:
-            await self.broker.transactions.ending.commit(self.open.pop(number).transaction_id)
+            await self.broker.transactions.commit(self.open.pop(number).transaction_id)
 
     async def abort(self, number: int) -> None:
         if number in self.open:
-            await self.broker.transactions.ending.abort(self.open.pop(number).transaction_id)
+            await self.broker.transactions.abort(self.open.pop(number).transaction_id)
 
     async def prepare(self, number: int) -> None:
         if number in self.open:
-            await self.broker.transactions.ending.prepare(self.open.pop(number).transaction_id)
+            await self.broker.transactions.prepare(self.open.pop(number).transaction_id)
 
     async def wait(self, number: int) -> None:
         self.clock.advance_ms(700 * number)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +33,7 @@ from goqueue.broker.runtime.checkpoints import Checkpoints
 from goqueue.broker.runtime.disk_guard import DiskGuard
 from goqueue.broker.runtime.file_freeze import FileFreeze
 from goqueue.broker.runtime.journal import Journal
-from goqueue.broker.runtime.journal_kinds import CATALOG, SCHEMAS, SHARD_STATE, TRANSACTIONS
+from goqueue.broker.runtime.journal_kinds import CATALOG, SCHEMAS, SHARD_STATE
 from goqueue.broker.runtime.journals import Journals
 from goqueue.broker.runtime.timer_service import TimerService
 from goqueue.broker.shards.dead_letter_topics import dead_letter_topic, find_or_make
@@ -44,7 +44,9 @@ from goqueue.broker.topics.topic_opening import TopicOpener
 from goqueue.broker.tracing.message_traces import MessageTraces
 from goqueue.broker.tracing.trace_export import TraceExport
 from goqueue.broker.tracing.trace_search import TraceSearch
-from goqueue.broker.transactions.completion import TransactionCompletion
+from goqueue.broker.transactions.coordinators import Coordinators
+from goqueue.broker.transactions.earlier_transactions import convert_earlier_transactions
+from goqueue.broker.transactions.leadership import Leadership
 from goqueue.broker.transactions.producer_fencing import ProducerFencing
 from goqueue.broker.transactions.transaction_service import TransactionService
 from goqueue.broker.upkeep.backups import Backups
@@ -53,7 +55,7 @@ from goqueue.broker.upkeep.restore_fencing import RECEIPT_KEY_BYTES, skip_issued
 from goqueue.broker.upkeep.upkeep import Upkeep
 from goqueue.coordination.catalog import Catalog
 from goqueue.coordination.schemas import Schemas
-from goqueue.coordination.transactions import Transactions
+from goqueue.coordination.shard_state import ShardState
 from goqueue.model.clock import Clock, Randomness, SystemClock, SystemRandomness
 from goqueue.model.config import Config, StorageConfig
 from goqueue.model.errors import LinkInDataFolder
@@ -132,10 +134,10 @@ class Broker(InProcessFace):
             undo.push_async_callback(self.tracing.stop)
             self._open_journals()
             self._make_publishing()
-            await skip_issued_ids(
-                self._folder, self._catalog, self._schema_journal, self._transaction_journal, self.randomness
-            )
-            await self._open_groups(await self._open_topics())
+            opener = await self._open_topics()
+            journals = await self._open_shards()
+            await skip_issued_ids(self._folder, self._catalog, self._schema_journal, self.randomness)
+            await self._open_groups(opener, journals)
             undo.push_async_callback(self.groups.stop)
             await self.groups.start()
             await self._open_transactions()
@@ -158,7 +160,6 @@ class Broker(InProcessFace):
         )
         self._catalog: Journal[Catalog] = self._journals.open(CATALOG)
         self._schema_journal: Journal[Schemas] = self._journals.open(SCHEMAS)
-        self._transaction_journal: Journal[Transactions] = self._journals.open(TRANSACTIONS)
 
     def _make_publishing(self) -> None:
         """Everything that has a part in a publish, but for the topics themselves."""
@@ -169,8 +170,9 @@ class Broker(InProcessFace):
         self.schemas = SchemaRegistry(self._schema_journal, self.config.schemas)
         self._schema_check = SchemaCheck(self.schemas)
         self._refusals = SchemaRejects(self._schema_check, self.notes, self._dead_letter_topic)
+        self._coordinators = Coordinators(self._catalog)
         self._producers = ProducerFencing(
-            self._transaction_journal, self.config.transactions, self.clock, self.randomness
+            self._catalog, self._coordinators, self.config.transactions, self.clock, self.randomness
         )
         self._appender = Appender(
             self._refusals, self._producers.check, self.config.limits.max_producers_per_partition, self.clock
@@ -194,11 +196,16 @@ class Broker(InProcessFace):
         await opener.open_all(self._catalog.machine.state.topics.values(), self.topics)
         return opener
 
-    async def _open_groups(self, opener: TopicOpener) -> None:
-        key = self.randomness.random_bytes(RECEIPT_KEY_BYTES)
-        await self._catalog.submit(lambda catalog: catalog.decide_receipt_key(key))
+    async def _open_shards(self) -> dict[int, Journal[ShardState]]:
+        """Their journals, which have everything that earlier versions had elsewhere when this returns."""
         journals = self._journals.open_shards(SHARD_STATE)
         await convert_earlier_groups(self._folder, self._journals, self.topics, journals)
+        await convert_earlier_transactions(self._folder, self._journals, self._catalog, journals)
+        return journals
+
+    async def _open_groups(self, opener: TopicOpener, journals: Mapping[int, Journal[ShardState]]) -> None:
+        key = self.randomness.random_bytes(RECEIPT_KEY_BYTES)
+        await self._catalog.submit(lambda catalog: catalog.decide_receipt_key(key))
         shards = Shards(self, journals, self._catalog.machine.state.receipt_key, self.clockwork)
         self.groups: GroupService = GroupService(shards, self._create_to_the_end, self.disk.check)
         self.topic_commands = TopicCommands(
@@ -215,19 +222,19 @@ class Broker(InProcessFace):
 
     async def _open_transactions(self) -> None:
         """Before anyone reads or polls: what was committed is seen, and what was not is not."""
-        journal = self._transaction_journal
-        completion = TransactionCompletion(journal, self.groups, self.stillness)
         self.transactions = TransactionService(
-            journal,
+            self._coordinators,
             self._producers,
             self.groups,
-            completion,
+            self.topics,
+            self.stillness,
             self.config.transactions,
             self.clock,
             self.randomness,
             self.clockwork,
         )
-        await self.transactions.start(self.running_topics(), self.topics.by_id.get)
+        self.leadership = Leadership(self.groups, self.transactions)
+        await self.transactions.start()
 
     def _begin(self) -> None:
         """Everything is recovered: from here on things are done without being asked for."""

@@ -1,4 +1,4 @@
-"""Which topics exist, and what was set for them.
+"""Which topics exist, and what was set for them; which ids of producers were given.
 
 Pure: ``decide_*`` look at the state and return events or raise; ``apply`` changes the state. Ids and times come in as
 arguments.
@@ -11,10 +11,12 @@ from typing import Any
 
 import msgspec
 
+from goqueue.coordination.issued_ids import IdKeyMade, IdsConverted, IdsEvent, IdsReserved, IdsSkipped, IssuedIds
 from goqueue.model.errors import InvalidRequest, TopicExists, TopicNotFound
 from goqueue.model.ids import TopicId
 
-_WHOLE = "catalog"
+_TOPICS = "catalog"
+_IDS = "ids"
 
 
 class TopicRecord(msgspec.Struct, frozen=True):
@@ -63,11 +65,11 @@ class ReceiptKeyMade(msgspec.Struct, frozen=True, tag="receipt_key_made"):
     key: bytes
 
 
-CatalogEvent = TopicCreated | TopicChanged | TopicDeleted | TopicPurged | ReceiptKeyMade
+CatalogEvent = TopicCreated | TopicChanged | TopicDeleted | TopicPurged | ReceiptKeyMade | IdsEvent
 
 
 class CatalogState(msgspec.Struct):
-    """What a snapshot holds."""
+    """What a snapshot holds of topics."""
 
     topics: dict[TopicId, TopicRecord] = {}
     deleted: dict[TopicId, str] = {}
@@ -80,6 +82,8 @@ class Catalog:
 
     def __init__(self) -> None:
         self.state = CatalogState()
+        self.ids = IssuedIds()
+        """Those of producers."""
         self._ids_by_name: dict[str, TopicId] = {}
 
     def find(self, name: str, topic_id: TopicId | None = None) -> TopicRecord:
@@ -135,18 +139,24 @@ class Catalog:
                 del state.deleted[topic_id]
             case ReceiptKeyMade(key):
                 state.receipt_key = key
+            case IdsReserved() | IdsSkipped() | IdKeyMade() | IdsConverted():
+                self.ids.apply(event)
 
     # Snapshots
 
     def parts(self) -> list[str]:
-        return [_WHOLE]
+        # Earlier versions knew of no ids here, and the oldest snapshots have what there is in one part.
+        return [_TOPICS] if self.ids.is_empty else [_TOPICS, _IDS]
 
     def part_of(self, event: CatalogEvent) -> str:
-        return _WHOLE
+        return _IDS if isinstance(event, IdsReserved | IdsSkipped | IdKeyMade | IdsConverted) else _TOPICS
 
     def dump(self, part: str) -> bytes:
-        return msgspec.json.encode(self.state)
+        return self.ids.dump() if part == _IDS else msgspec.json.encode(self.state)
 
     def restore(self, part: str, payload: bytes) -> None:
+        if part == _IDS:
+            self.ids.restore(payload)
+            return
         self.state = msgspec.json.decode(payload, type=CatalogState)
         self._ids_by_name = {topic.name: topic_id for topic_id, topic in self.state.topics.items()}

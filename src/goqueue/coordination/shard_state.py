@@ -1,5 +1,5 @@
-"""The state machine of a shard: the groups whose coordinator it is, the queues of its partitions, and views of their
-groups.
+"""The state machine of a shard: the groups and transactions that it coordinates, the queues of its partitions, and views
+of their groups.
 
 A queue is what one group knows of one partition. It is in the partition's shard, its group in the shard of the group's
 name, so a shard has queues of groups that it does not have, and groups without their queues. Beside the queues of a
@@ -15,6 +15,8 @@ import msgspec
 
 from goqueue.coordination.group import AnyGroupEvent, Group, GroupDeleted, GroupMade, GroupState, new_state
 from goqueue.coordination.group_view import AnyViewEvent, GroupSeen, GroupView, ViewEvent, first_view
+from goqueue.coordination.transaction_records import CoordinatorEvent, TransactionsEvent
+from goqueue.coordination.transactions import Transactions
 from goqueue.delivery.events import AnyQueueEvent, QueueClosed, QueueEvent, QueueOpened
 from goqueue.delivery.lease_acks import Recent
 from goqueue.delivery.queue import Queue, QueueDump
@@ -31,8 +33,9 @@ class Converted(msgspec.Struct, frozen=True, tag="converted"):
 
 ShardEvent = AnyGroupEvent | AnyQueueEvent
 """What is decided on a group or on its queues."""
-JournaledEvent = ShardEvent | AnyViewEvent | Converted
+JournaledEvent = ShardEvent | AnyViewEvent | TransactionsEvent | Converted
 
+_TRANSACTIONS = "t:"
 _GROUP = "g:"
 _QUEUE = "q:"
 _VIEW = "v:"
@@ -51,6 +54,11 @@ def part_of_queue(key: QueueKey) -> str:
 def part_of_view(name: str) -> str:
     """The part of a snapshot that has what was shown of a group."""
     return _VIEW + name
+
+
+def part_of_transactions(part: str) -> str:
+    """The part of a snapshot that has a part of the coordinator of transactions."""
+    return _TRANSACTIONS + part
 
 
 def decide_opening(
@@ -74,6 +82,8 @@ class ShardState:
     """Events that name a group or a queue which is no more change nothing: they belong to what was deleted."""
 
     def __init__(self) -> None:
+        self.transactions = Transactions()
+        """What the coordinator of transactions knows; only read from outside."""
         self.by_name: dict[str, Group] = {}
         """Groups; only read from outside."""
         self.by_key: dict[QueueKey, Queue] = {}
@@ -100,6 +110,8 @@ class ShardState:
     def apply(self, event: JournaledEvent) -> None:
         if isinstance(event, QueueEvent):
             self._apply_to_queue(event)
+        elif isinstance(event, CoordinatorEvent):
+            self.transactions.apply(event)
         elif isinstance(event, Converted):
             raise CorruptData("the snapshot with the state of the earlier version is missing or damaged")
         elif isinstance(event, ViewEvent):
@@ -157,17 +169,26 @@ class ShardState:
     # Snapshots
 
     def parts(self) -> list[str]:
-        return [*map(part_of_group, self.by_name), *map(part_of_queue, self.by_key), *map(part_of_view, self.views)]
+        return [
+            *map(part_of_transactions, self.transactions.parts()),
+            *map(part_of_group, self.by_name),
+            *map(part_of_queue, self.by_key),
+            *map(part_of_view, self.views),
+        ]
 
     def part_of(self, event: JournaledEvent) -> str:
         if isinstance(event, Converted):
             return ""
         if isinstance(event, ViewEvent):
             return part_of_view(event.group)
+        if isinstance(event, CoordinatorEvent):
+            return part_of_transactions(self.transactions.part_of(event))
         return part_of_queue(event.q) if isinstance(event, QueueEvent) else part_of_group(event.group)
 
     def dump(self, part: str) -> bytes | None:
         """``None`` if it is gone meanwhile."""
+        if part.startswith(_TRANSACTIONS):
+            return self.transactions.dump(part.removeprefix(_TRANSACTIONS))
         if part.startswith(_GROUP):
             group = self.by_name.get(part.removeprefix(_GROUP))
             return None if group is None else msgspec.json.encode(group.state)
@@ -178,6 +199,9 @@ class ShardState:
         return None if queue is None else msgspec.json.encode(queue.dump())
 
     def restore(self, part: str, payload: bytes) -> None:
+        if part.startswith(_TRANSACTIONS):
+            self.transactions.restore(part.removeprefix(_TRANSACTIONS), payload)
+            return
         if part.startswith(_GROUP):
             self._add(msgspec.json.decode(payload, type=GroupState))
             return

@@ -1,12 +1,21 @@
-"""What the journal of transactions holds: named producers, records of transactions, used keys, and the events."""
+"""What a coordinator of transactions knows: named producers, records of transactions, used keys, and the events."""
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
-from goqueue.coordination.issued_ids import IdKeyMade, IdsReserved, IdsSkipped
 from goqueue.delivery.events import Parts
 from goqueue.model.ids import QueueKey, TopicId
+
+_TRANSACTION_ID = re.compile(r"(\d{1,19})-\d{1,5}-[0-9a-f]{16}", re.ASCII)
+
+
+def producer_of(transaction_id: str) -> int | None:
+    """The id of a transaction's producer; ``None`` if it is no id of a transaction."""
+    found = _TRANSACTION_ID.fullmatch(transaction_id)
+    return None if found is None else int(found[1])
 
 
 class NamedProducer(msgspec.Struct, frozen=True, array_like=True):
@@ -81,66 +90,67 @@ class UsedKey(msgspec.Struct, frozen=True, array_like=True):
         return 1 + len(self.transactions) // 10
 
 
-class ProducerNamed(msgspec.Struct, frozen=True, tag="producer_named"):
+class CoordinatorEvent(msgspec.Struct, frozen=True):
+    """Something that a coordinator of transactions has decided."""
+
+
+class ProducerNamed(CoordinatorEvent, frozen=True, tag="producer_named"):
     """The process with this transactional id has this producer id and epoch from now on; others are fenced."""
 
     name: str
     producer: NamedProducer
 
 
-class NamesForgotten(msgspec.Struct, frozen=True, tag="names_forgotten"):
+class NamesForgotten(CoordinatorEvent, frozen=True, tag="names_forgotten"):
     """These were not used for long. All are of one part."""
 
     names: list[str]
 
 
-class Prepared(msgspec.Struct, frozen=True, tag="prepared"):
+class Prepared(CoordinatorEvent, frozen=True, tag="prepared"):
     """Everything that a transaction has written is durable; another process decides how it ends."""
 
     transaction: TransactionRecord
 
 
-class Decided(msgspec.Struct, frozen=True, tag="decided"):
+class Decided(CoordinatorEvent, frozen=True, tag="decided"):
     """A transaction is committed. What is left to do is done again after every start until it is ``Ended``."""
 
     transaction: TransactionRecord
 
 
-class Aborted(msgspec.Struct, frozen=True, tag="aborted"):
+class Aborted(CoordinatorEvent, frozen=True, tag="aborted"):
     """A prepared transaction is aborted."""
 
     transaction_id: str
 
 
-class Ended(msgspec.Struct, frozen=True, tag="ended"):
+class Ended(CoordinatorEvent, frozen=True, tag="ended"):
     """Everything that follows from the decision is durable."""
 
     transaction_ids: list[str]
 
 
-class KeyUsed(msgspec.Struct, frozen=True, tag="key_used"):
-    """These were committed under a key, for good."""
+class KeyUsed(CoordinatorEvent, frozen=True, tag="key_used"):
+    """These were committed under a key, for good: this is the decision also for those that other shards coordinate."""
 
     key: str
     used: UsedKey
 
 
-class KeysForgotten(msgspec.Struct, frozen=True, tag="keys_forgotten"):
+class KeysForgotten(CoordinatorEvent, frozen=True, tag="keys_forgotten"):
     """It is not remembered any more what was committed under these. All are of one part."""
 
     keys: list[str]
 
 
+class Adopted(CoordinatorEvent, frozen=True, tag="adopted"):
+    """This is what an earlier version's journal had of a part of the state."""
+
+    part: str
+    state: msgspec.Raw
+
+
 TransactionsEvent = (
-    IdsReserved
-    | IdsSkipped
-    | IdKeyMade
-    | ProducerNamed
-    | NamesForgotten
-    | Prepared
-    | Decided
-    | Aborted
-    | Ended
-    | KeyUsed
-    | KeysForgotten
+    ProducerNamed | NamesForgotten | Prepared | Decided | Aborted | Ended | KeyUsed | KeysForgotten | Adopted
 )

@@ -490,7 +490,7 @@ class ShuttingDown(GoQueueError, code="shutting_down", http=503, grpc="UNAVAILAB
 
 
 class NotLeader(GoQueueError, code="not_leader", http=503, grpc="UNAVAILABLE", retriable=True):
-    """The broker does not lead the shard of the group or of a partition at present."""
+    """The broker does not lead the shard of the group, of a partition or of the transaction at present."""
 
     remedy = "Send again: the shard is led again within seconds."
 

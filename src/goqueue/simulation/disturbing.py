@@ -100,9 +100,9 @@ async def release_shard(world: World, rng: Random) -> None:
         shard = shards[int(number * len(shards))]
         if not shard.is_leading:
             raise NotLeader("it is let go already")
-        await broker.groups.shards.let_go(shard)
+        await broker.leadership.let_go(shard)
         await asyncio.sleep(pause_s)
-        await broker.groups.lead([shard])
+        await broker.leadership.lead([shard])
 
     await world.ask("release a shard", released)
 

@@ -118,6 +118,22 @@ def make_later(broker: Broker, told: dict[str, Any]) -> None:
     broker("POST", "/transactions/publish", **other, topic="payments", partition=0, value="prepared")
     told["prepared"] = begun["transaction_id"]
     broker("POST", "/transactions/prepare", **other)
+    make_named(broker, told)
+
+
+def make_named(broker: Broker, told: dict[str, Any]) -> None:
+    """Transactions of producers with names: one of them committed under a key, the other prepared. From format 4 on."""
+    broker("POST", "/topics", name="invoices", num_partitions=1, settings=FOR_EVER)
+    prepared = []
+    for name in ("first", "second"):
+        made = broker("POST", "/producers/init", transactional_id=name)
+        told[name] = identity = {each: made[each] for each in ("producer_id", "epoch")}
+        prepared.append(broker("POST", "/transactions/begin", **identity)["transaction_id"])
+        broker("POST", "/transactions/publish", **identity, topic="invoices", partition=0, value=f"of {name}")
+        broker("POST", "/transactions/prepare", **identity)
+    told["committed"], told["named"] = prepared
+    told["key"] = "job#1"
+    broker("POST", "/transactions/commit-many", key=told["key"], transactions=[told["committed"]])
 
 
 def make_snapshot_due(broker: Broker, snapshots: Path) -> None:

@@ -7,12 +7,12 @@ from random import Random
 import msgspec
 import pytest
 
-from goqueue.coordination.issued_ids import AT_ONCE, NUMBERS, IdsEvent, IdsSkipped, IssuedIds
-from goqueue.coordination.transaction_records import NamedProducer, ProducerNamed, TransactionsEvent
-from goqueue.coordination.transactions import Transactions
-from goqueue.model.errors import Overloaded, ProducerFenced, UnknownProducer
+from goqueue.coordination.catalog import Catalog, CatalogEvent
+from goqueue.coordination.issued_ids import AT_ONCE, NUMBERS, OF_EARLIER_IDS, IdsEvent, IdsSkipped, IssuedIds
+from goqueue.model.errors import Overloaded
 
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
+SHARD = 7
 JSON_MAX = (1 << 53) - 1
 """What a reader of JSON keeps exactly that has floating point numbers only."""
 
@@ -32,7 +32,7 @@ def made(key: bytes = KEY, blocks: int = 1) -> IssuedIds:
 
 def test_every_number_has_an_id_of_its_own_that_json_keeps_and_that_tells_the_number() -> None:
     ids = made(blocks=20)
-    given = [ids.id_of(number) for number in range(1, ids.reserved)]
+    given = [ids.id_of(number, SHARD) for number in range(1, ids.reserved)]
     assert len(set(given)) == len(given)
     assert all(0 < each <= JSON_MAX for each in given)
     assert [ids.number_of(each) for each in given] == list(range(1, ids.reserved))
@@ -42,7 +42,7 @@ def test_every_number_has_an_id_of_its_own_that_json_keeps_and_that_tells_the_nu
 
 def test_no_id_leads_to_another() -> None:
     ids = made()
-    given = {ids.id_of(number) for number in range(1, ids.reserved)}
+    given = {ids.id_of(number, SHARD) for number in range(1, ids.reserved)}
     near = {each + step for each in given for step in range(-64, 65)} - given
     turned = {each ^ 1 << bit for each in given for bit in range(63)} - given
     assert not [each for each in near | turned if ids.number_of(each) is not None]
@@ -58,25 +58,52 @@ def test_guesses_and_numbers_and_what_is_no_id_at_all_were_never_given() -> None
 
 def test_an_id_that_is_not_reserved_yet_was_not_given() -> None:
     ids = made()
-    later = ids.id_of(ids.reserved)
+    later = ids.id_of(ids.reserved, SHARD)
     assert ids.number_of(later) is None
     apply(ids, ids.decide_reserve())
     assert ids.number_of(later) == AT_ONCE + 1
 
 
-def test_ids_of_before_there_was_a_key_stay_good_and_no_more_of_their_kind_are() -> None:
+def test_an_id_tells_its_shard_and_is_good_in_no_other() -> None:
+    ids = made()
+    for shard in (1, SHARD, 23):
+        given = [ids.id_of(number, shard) for number in range(1, 100)]
+        assert {ids.shard_of(each) for each in given} == {shard}
+        assert [ids.number_of(each) for each in given] == list(range(1, 100))
+        moved = [each ^ shard << 44 ^ other << 44 for each in given for other in (0, 2, 22)]
+        assert not [each for each in moved if ids.number_of(each) is not None]
+
+
+def earlier(key: bytes) -> tuple[IssuedIds, list[int]]:
+    """Ids as earlier versions gave them, which knew of no shards."""
     ids = IssuedIds()
+    if key:
+        apply(ids, ids.decide_key(key))
     apply(ids, ids.decide_reserve())
-    last = ids.reserved - 1
-    assert [ids.id_of(number) for number in (1, last)] == [1, last]
+    return ids, [ids.id_of(number, 0) for number in range(1, ids.reserved)]
+
+
+@pytest.mark.parametrize("key", [b"", KEY], ids=["from before there was a key", "with a key"])
+def test_ids_of_earlier_versions_stay_good_and_no_more_of_their_kind_are(key: bytes) -> None:
+    before, given = earlier(key)
+    if not key:
+        assert given[:3] == [1, 2, 3]
+    ids = IssuedIds()
+    apply(ids, [before.converted({given[2]: 5, given[3]: 6})])
     apply(ids, ids.decide_key(KEY))
-    assert ids.decide_key(OTHER) == []
     apply(ids, ids.decide_reserve())
-    assert [ids.number_of(each) for each in (0, 1, last, last + 1, ids.reserved)] == [None, 1, last, None, None]
-    fresh = ids.id_of(last + 1)
-    assert fresh > 1 << 52 and ids.number_of(fresh) == last + 1
-    # The id that a plain one's number would encrypt to was never given.
-    assert made().number_of(made().id_of(5)) == 5 and ids.number_of(made().id_of(5)) is None
+    assert ids.decide_key(OTHER) == []
+    assert [ids.number_of(each) for each in given] == list(range(1, AT_ONCE + 1))
+    never = before.id_of(AT_ONCE + 1, 0)
+    assert ids.number_of(never) is None and ids.number_of(0) is None
+    fresh = ids.id_of(AT_ONCE + 1, SHARD)
+    assert (ids.number_of(fresh), ids.shard_of(fresh)) == (AT_ONCE + 1, SHARD)
+    # The id that an earlier one's number would have today was never given.
+    assert ids.number_of(made().id_of(5, SHARD)) is None
+    # Those that had a name are of its shard, all others of one shard; their next epochs are counted anew.
+    assert [ids.shard_of(each) for each in given[:5]] == [OF_EARLIER_IDS, OF_EARLIER_IDS, 5, 6, OF_EARLIER_IDS]
+    assert [ids.is_for_a_name(each, at) for at, each in enumerate(given[:4], 1)] == [True, False, True, True]
+    assert not ids.keeps_its_epochs(given[2]) and ids.keeps_its_epochs(fresh)
 
 
 @pytest.mark.parametrize("snapshot", [b"1001", b"[1001,0]"])
@@ -89,46 +116,36 @@ def test_snapshots_of_before_there_was_a_key_are_read(snapshot: bytes) -> None:
 
 
 def test_a_journal_and_a_snapshot_both_tell_everything() -> None:
-    live, replayed, restored = Transactions(), Transactions(), Transactions()
-    events: list[TransactionsEvent] = [*live.ids.decide_reserve()]
-    live.apply(events[0])
-    for decide in (lambda: live.ids.decide_key(KEY), live.ids.decide_reserve, lambda: live.ids.decide_skip(77)):
+    before, _ = earlier(KEY)
+    live, replayed, restored = Catalog(), Catalog(), Catalog()
+    events: list[CatalogEvent] = []
+    assert live.parts() == ["catalog"]
+    for decide in (
+        lambda: [before.converted({before.id_of(3, 0): 4})],
+        live.ids.decide_reserve,
+        lambda: live.ids.decide_skip(77),
+    ):
         for event in decide():
             assert live.part_of(event) == "ids"
             live.apply(event)
             events.append(event)
-    for event in msgspec.json.decode(msgspec.json.encode(events), type=list[TransactionsEvent]):
+    for event in msgspec.json.decode(msgspec.json.encode(events), type=list[CatalogEvent]):
         replayed.apply(event)
-    restored.ids.restore(live.ids.dump())
+    assert "ids" in live.parts()
+    restored.restore("ids", live.dump("ids"))
     for other in (replayed, restored):
         assert other.ids.dump() == live.ids.dump()
         for number in (1, 1_000, 1_001, 2_000, 2_077):
-            assert other.ids.id_of(number) == live.ids.id_of(number)
+            assert other.ids.id_of(number, SHARD) == live.ids.id_of(number, SHARD)
+        assert other.ids.shard_of(before.id_of(3, 0)) == 4
 
 
-def test_a_name_whose_id_was_given_before_numbers_were_skipped_gets_another() -> None:
-    state = Transactions()
-    for event in (*state.ids.decide_key(KEY), *state.ids.decide_reserve()):
-        state.apply(event)
-    own, fresh = state.ids.id_of(3), state.ids.id_of(5)
-    state.apply(ProducerNamed("name", NamedProducer(own, 0, 1, 0)))
-    [again] = state.decide_name("name", fresh, 1, 0, 10)
-    assert isinstance(again, ProducerNamed) and (again.producer.producer_id, again.producer.epoch) == (own, 1)
-    state.apply(IdsSkipped(5_000))
-    [other] = state.decide_name("name", fresh, 1, 0, 10)
-    assert isinstance(other, ProducerNamed) and (other.producer.producer_id, other.producer.epoch) == (fresh, 0)
-
-
-def test_an_id_of_a_name_that_is_gone_is_fenced_and_one_that_was_never_given_is_unknown() -> None:
-    state = Transactions()
-    for event in (*state.ids.decide_key(KEY), *state.ids.decide_reserve()):
-        state.apply(event)
-    assert state.check_producer(state.ids.id_of(2), 0) == ""
-    with pytest.raises(ProducerFenced):
-        state.check_producer(state.ids.id_of(3), 0)
-    for never in (2, 3, state.ids.id_of(2) + 1, state.ids.id_of(state.ids.reserved)):
-        with pytest.raises(UnknownProducer, match="never given"):
-            state.check_producer(never, 0)
+def test_of_ids_from_before_numbers_were_skipped_the_epochs_may_be_in_use_elsewhere() -> None:
+    ids = made()
+    own = ids.id_of(3, SHARD)
+    assert ids.keeps_its_epochs(own)
+    apply(ids, [IdsSkipped(5_000)])
+    assert not ids.keeps_its_epochs(own) and ids.number_of(own) == 3
 
 
 def test_when_all_ids_are_given_none_is_given_again() -> None:

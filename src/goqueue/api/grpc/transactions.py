@@ -48,31 +48,30 @@ class TransactionsService(pb_grpc.TransactionsServicer):
     @answered
     async def AddAcks(self, request: pb.AddAcksRequest, context: Context) -> pb.TransactionEnd:
         claims = to_claims(request)
-        await self._transactions.add_acks(caller_of(context), _named(request), request.receipts, claims)
-        return self._end()
+        transaction = await self._transactions.add_acks(caller_of(context), _named(request), request.receipts, claims)
+        return pb.TransactionEnd(incarnation=transaction.incarnation)
 
     @answered
     async def AddOffsets(self, request: pb.AddOffsetsRequest, context: Context) -> pb.TransactionEnd:
         offsets = to_offsets(request.offsets)
-        await self._transactions.add_offsets(
+        transaction = await self._transactions.add_offsets(
             caller_of(context), _named(request), request.group, request.member_id, offsets, request.generation or None
         )
-        return self._end()
-
-    def _end(self) -> pb.TransactionEnd:
-        return pb.TransactionEnd(incarnation=self._transactions.incarnation)
+        return pb.TransactionEnd(incarnation=transaction.incarnation)
 
     # Ends
 
     @answered
     async def PrepareTransaction(self, request: pb.TransactionRequest, context: Context) -> pb.TransactionEnd:
-        await self._transactions.prepare(caller_of(context), request.transaction_id, _named(request), _known(request))
-        return self._end()
+        transaction = await self._transactions.prepare(
+            caller_of(context), request.transaction_id, _named(request), _known(request)
+        )
+        return pb.TransactionEnd(incarnation=transaction.incarnation)
 
     @answered
     async def CommitTransaction(self, request: pb.TransactionRequest, context: Context) -> pb.TransactionEnd:
         await self._transactions.commit(caller_of(context), request.transaction_id, _named(request), _known(request))
-        return self._end()
+        return pb.TransactionEnd()
 
     @answered
     async def AbortTransaction(self, request: pb.TransactionRequest, context: Context) -> pb.TransactionEnd:
@@ -80,7 +79,7 @@ class TransactionsService(pb_grpc.TransactionsServicer):
             await self._transactions.abort_own(caller_of(context), _named(request), request.reason)
         else:
             await self._transactions.abort(caller_of(context), request.transaction_id)
-        return self._end()
+        return pb.TransactionEnd()
 
     @answered
     async def CommitMany(self, request: pb.CommitManyRequest, context: Context) -> pb.CommittedKey:

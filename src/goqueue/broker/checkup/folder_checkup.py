@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 
 from goqueue.broker.checkup.derived_checkup import check_derived
-from goqueue.broker.checkup.journal_checkup import check_journal, snapshot_path
+from goqueue.broker.checkup.journal_checkup import check_journal, snapshot_path, was_converted
 from goqueue.broker.checkup.small_files import check_small_files
-from goqueue.broker.runtime.journal_kinds import CATALOG, EARLIER_CONVERTED, EARLIER_GROUPS, KINDS
+from goqueue.broker.runtime.journal_kinds import CATALOG, KINDS
 from goqueue.coordination.catalog import Catalog, CatalogState, TopicRecord
 from goqueue.model.errors import CorruptData, TopicNotFound
 from goqueue.model.ids import TopicId
@@ -133,9 +133,8 @@ class Checkup:
 
     def _check_journals(self) -> Catalog | None:
         catalog: Catalog | None = None
-        for name in KINDS:
-            if name == EARLIER_GROUPS.name and (self._root / "logs" / EARLIER_CONVERTED).is_dir():
-                # The next start removes what is left of them.
+        for name, kind in KINDS.items():
+            if was_converted(self._root, kind):
                 continue
             if name != CATALOG.name and self._options.topic not in {None, name}:
                 continue
@@ -154,7 +153,7 @@ class Checkup:
 
     def _shards(self, name: str) -> list[int]:
         """Those of which anything tells. All others have never been used."""
-        if KINDS[name].shards is None:
+        if KINDS[name].shards is None and not KINDS[name].is_earlier:
             return [0]
         told = [key.rpartition("/")[2] for key in self._points if key.startswith(f"logs/{name}/")]
         if (self._root / "logs" / name).is_dir():

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from goqueue.broker.runtime.journal import Journal
-from goqueue.broker.runtime.journal_kinds import CATALOG, EARLIER_CONVERTED, EARLIER_GROUPS, KINDS, JournalKind
+from goqueue.broker.runtime.journal_kinds import CATALOG, KINDS, JournalKind
 from goqueue.coordination.catalog import Catalog
 from goqueue.model.errors import CorruptData
 from goqueue.model.names import INTERNAL_PREFIX
@@ -29,6 +29,11 @@ _RESTORE = "Restore the data folder from a backup: a broker does not start witho
 
 def snapshot_path(root: Path, name: str, shard: int) -> Path:
     return root / "snapshots" / KINDS[name].snapshot_name(shard)
+
+
+def was_converted(root: Path, kind: JournalKind[Any]) -> bool:
+    """Whether the next start removes what is left of a journal of earlier versions."""
+    return kind.is_earlier and (root / "logs" / kind.converted_name).is_dir()
 
 
 def check_journal(
@@ -70,8 +75,9 @@ def known_logs(root: Path, points: Mapping[str, RecoveryPoint]) -> set[str]:
         return {_METADATA_LOG, *points}
     # Points may be older than the last deletion of a topic; the broker's own logs are never deleted.
     own = {path for path in points if path.startswith(f"logs/{INTERNAL_PREFIX}")}
-    if (root / "logs" / EARLIER_CONVERTED).is_dir():
-        own = {path for path in own if not path.startswith(f"logs/{EARLIER_GROUPS.name}/")}
+    for kind in KINDS.values():
+        if was_converted(root, kind):
+            own = {path for path in own if not path.startswith(f"logs/{kind.name}/")}
     topics = {
         f"logs/{each.name}~{topic_id}/{number}"
         for topic_id, each in catalog.state.topics.items()

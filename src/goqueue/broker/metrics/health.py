@@ -194,12 +194,12 @@ class Health:
         return Check("warn", f"{told}: {_first(named)}; it is tried at least every 30 s, nothing is lost meanwhile")
 
     def _transactions(self) -> Check:
-        held_up = [f"{each} ({why})" for each, why in self._broker.transactions.completion.held_up.items()]
+        held_up = [f"{each} ({why})" for each, why in self._broker.transactions.held_up().items()]
         if held_up:
             told = "transactions have ended, and readers still wait for that where it cannot be written"
             return Check("warn", f"{told}: {_first(held_up)}; it is tried every second, and after a restart")
         before_ns = self._broker.clock.now_ns() - LATE_TRANSACTIONS_NS
-        late = [each for each in self._broker.transactions.opened.all() if each.deadline_ns < before_ns]
+        late = [each for each in self._broker.transactions.coordinators.all_open() if each.deadline_ns < before_ns]
         if not late:
             return Check()
         named = [f"{each.transaction_id} ({each.state.words})" for each in late]

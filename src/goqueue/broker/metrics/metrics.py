@@ -132,11 +132,11 @@ class Metrics:
 
     def _add_transactions(self, figures: Figures) -> None:
         transactions, now_ns = self._broker.transactions, self._broker.clock.now_ns()
-        tally = transactions.ending.tally
+        tally = transactions.tally
         by_state = dict.fromkeys(State, 0)
         oldest_ns, overdue = now_ns, 0
         # Ten thousand may be open: all is counted in one go.
-        for each in transactions.opened.all():
+        for each in transactions.coordinators.all_open():
             by_state[each.state] += 1
             oldest_ns = min(oldest_ns, each.started_ns)
             overdue += each.deadline_ns <= now_ns
@@ -144,7 +144,7 @@ class Metrics:
             figures.add("goqueue_transactions", count, labelled(("state",), (state,)))
         figures.add("goqueue_oldest_transaction_seconds", (now_ns - oldest_ns) / NANOS_PER_SECOND)
         figures.add("goqueue_transactions_overdue", overdue)
-        figures.add("goqueue_transactions_held_up", len(transactions.completion.held_up))
+        figures.add("goqueue_transactions_held_up", len(transactions.held_up()))
         figures.add("goqueue_transactions_begun_total", tally.begun)
         figures.add("goqueue_transactions_committed_total", tally.committed)
         figures.add("goqueue_transactions_aborted_total", tally.aborted)

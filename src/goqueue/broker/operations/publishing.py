@@ -30,7 +30,7 @@ class AppendedBatch:
     _topic: Topic
     _number: int
     incarnation: int
-    """Which start of the broker knows the batch's transaction; 0 without one."""
+    """Which life of its coordinator knows the batch's transaction; 0 without one."""
     first_offset: int = field(init=False)
     """Where those of its messages that are no duplicates begin."""
     duplicates: Mapping[int, FirstOne] = field(init=False)
@@ -103,7 +103,7 @@ class PublishingOperations(ResourceOperations):
         ongoing = None if transaction is None else find_ongoing(host.transactions, transaction)
         found = host.topics.find(topic)
         appended = await host.publisher.append(found, partition, run, ongoing)
-        incarnation = 0 if ongoing is None else host.transactions.incarnation
+        incarnation = 0 if ongoing is None else ongoing.incarnation
         return AppendedBatch(appended, len(run.positions), found, partition, incarnation)
 
     @operation("messages.publish_frames", Resource.TOPIC, Served.WHILE_ACCEPTING)

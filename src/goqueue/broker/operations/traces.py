@@ -80,4 +80,4 @@ class TraceOperations(ResourceOperations):
     def _open_transactions(self, traces: Sequence[Trace]) -> TransactionsByProducer:
         if not any(each.waits_for for each in traces):
             return {}
-        return {each.producer_id: each for each in self._host.transactions.opened.all()}
+        return {each.producer_id: each for each in self._host.transactions.coordinators.all_open()}

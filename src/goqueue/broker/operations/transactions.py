@@ -71,11 +71,6 @@ class ProducerOperations(ResourceOperations):
 class TransactionOperations(ResourceOperations):
     """What a transaction does is durable once it is prepared or committed."""
 
-    @property
-    def incarnation(self) -> int:
-        """A number that is another one after every start, by which producers know that open transactions were lost."""
-        return self._host.transactions.incarnation
-
     @operation("transactions.begin", Resource.PRODUCER, Served.WHILE_ACCEPTING)
     def begin(
         self,
@@ -135,16 +130,13 @@ class TransactionOperations(ResourceOperations):
     @operation("transactions.prepare_own", Resource.TRANSACTION)
     async def prepare_own(self, caller: Caller, transaction: TransactionRef) -> OpenTransaction:
         """``prepare`` for the producer of a transaction, which may leave out its id."""
-        # Found before: once it is prepared, someone else may end it any moment.
-        found = self._host.transactions.opened.find(self._own(transaction))
-        await self._host.transactions.ending.prepare(found.transaction_id)
-        return found
+        return await self._host.transactions.prepare(self._own(transaction))
 
     @operation("transactions.commit_own", Resource.TRANSACTION)
     async def commit_own(self, caller: Caller, transaction: TransactionRef) -> str:
         """``commit`` for the producer of a transaction, which may leave out its id; return the id."""
         transaction_id = self._own(transaction)
-        await self._host.transactions.ending.commit(transaction_id)
+        await self._host.transactions.commit(transaction_id)
         return transaction_id
 
     @operation("transactions.abort_own", Resource.TRANSACTION)
@@ -165,15 +157,15 @@ class TransactionOperations(ResourceOperations):
             return transactions.ongoing(named.producer_id, named.epoch).transaction_id
         except TransactionConflict:
             # It is open and takes nothing more: it is prepared, or someone is ending it.
-            for each in transactions.opened.all():
-                if (each.producer_id, each.epoch) == (named.producer_id, named.epoch):
-                    return each.transaction_id
+            found = transactions.coordinators.of_producer(named.producer_id).opened.of(named.producer_id)
+            if found is not None and found.epoch == named.epoch:
+                return found.transaction_id
             raise
 
     @operation("transactions.prepare", Resource.TRANSACTION)
     def prepare(
         self, caller: Caller, transaction_id: str, by: TransactionRef | None = None, knows: Known | None = None
-    ) -> Coroutine[Any, Any, None]:
+    ) -> Coroutine[Any, Any, OpenTransaction]:
         """Make durable what a transaction did, and leave it to others how it ends.
 
         ``by``: the producer that asks, whose it must be unless the id is 0; with a timeout the transaction is begun if
@@ -184,11 +176,11 @@ class TransactionOperations(ResourceOperations):
             _check_owner(transactions, transaction_id, by)
             if by.begin_timeout_ms is not None:
                 try:
-                    transactions.opened.find(transaction_id)
+                    transactions.find(transaction_id)
                 except TransactionNotFound:
                     # Not when it is asked for again: then it may be prepared by now.
                     find_ongoing(transactions, by)
-        return transactions.ending.prepare(transaction_id, knows)
+        return transactions.prepare(transaction_id, knows)
 
     @operation("transactions.commit", Resource.TRANSACTION)
     def commit(
@@ -197,12 +189,12 @@ class TransactionOperations(ResourceOperations):
         """Let readers see all of a transaction. ``by`` and ``knows`` as for ``prepare``."""
         if by is not None:
             _check_owner(self._host.transactions, transaction_id, by)
-        return self._host.transactions.ending.commit(transaction_id, knows)
+        return self._host.transactions.commit(transaction_id, knows)
 
     @operation("transactions.abort", Resource.TRANSACTION)
     def abort(self, caller: Caller, transaction_id: str, reason: str | None = None) -> Coroutine[Any, Any, None]:
         """Abort anyone's transaction, for operators."""
-        return self._host.transactions.ending.abort(transaction_id, AbortReason(AbortCause.OPERATOR, reason or ""))
+        return self._host.transactions.abort(transaction_id, AbortReason(AbortCause.OPERATOR, reason or ""))
 
     @operation("transactions.commit_many", Resource.COMMIT_KEY)
     def commit_many(self, caller: Caller, key: str, transaction_ids: list[str]) -> Coroutine[Any, Any, ManyCommitted]:
@@ -219,19 +211,19 @@ class TransactionOperations(ResourceOperations):
     @operation("transactions.list", Resource.BROKER)
     def all_open(self, caller: Caller) -> list[OpenTransaction]:
         """Transactions that have not ended, the oldest first."""
-        return self._host.transactions.opened.all()
+        return self._host.transactions.coordinators.all_open()
 
     @operation("transactions.describe", Resource.TRANSACTION)
     def describe(self, caller: Caller, transaction_id: str) -> OpenTransaction:
         """A transaction that has not ended. Raises ``TransactionAborted`` or ``TransactionConflict`` for one that was
         aborted or committed."""
-        return self._host.transactions.opened.find(transaction_id)
+        return self._host.transactions.find(transaction_id)
 
     @operation("transactions.stats", Resource.BROKER)
     def stats(self, caller: Caller) -> TransactionStats:
         """How many transactions there are by state, and what became of others since the broker started."""
         transactions = self._host.transactions
-        return TransactionStats(transactions.ending.tally, transactions.producers.fenced, transactions.opened.states())
+        return TransactionStats(transactions.tally, transactions.producers.fenced, transactions.coordinators.states())
 
 
 def find_ongoing(transactions: TransactionService, named: TransactionRef) -> OpenTransaction:
@@ -258,7 +250,7 @@ def _check_owner(transactions: TransactionService, transaction_id: str, by: Tran
 def _check_name(transactions: TransactionService, producer_id: int, epoch: int, given: str | None) -> None:
     """Whether the producer is not fenced, and the transactional id its own, if there is one in the request."""
     transactions.producers.check(producer_id, epoch)
-    own = transactions.state.name_of(producer_id)
+    own = transactions.coordinators.name_of(producer_id)
     if given and given != own:
         told = f"its own is {shown(own)}" if own else "it has none"
         raise TransactionConflict(

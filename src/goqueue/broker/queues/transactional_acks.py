@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from goqueue.broker.queues.receipt_claims import QueueClaims, RequestClaims
 from goqueue.broker.queues.tally import Tally
@@ -19,6 +19,7 @@ from goqueue.delivery.queue import Queue
 from goqueue.delivery.retry import decide_thaw, whole
 from goqueue.delivery.settlement import decide_freeze
 from goqueue.delivery.settlement_requests import LeaseClaim, SettlementRequest, Verb
+from goqueue.model.errors import GoQueueError, StorageFailed
 
 
 class TransactionalAcks:
@@ -67,11 +68,21 @@ class TransactionalAcks:
                 own = [batch for batch in held if batch.member == holder]
                 self._thaw(queue, own, reason, backs_off=backs_off)
 
-    def thaw_unless(self, holders: Collection[str]) -> None:
-        """After a start: give back what is held for any transaction but these."""
+    def thaw_where(self, is_over: Callable[[str], bool]) -> None:
+        """Give back what is held by members of which this says that their transaction is over. If that cannot be done
+        for some groups, the others get what is theirs."""
+        failure: GoQueueError | None = None
         for shard in self._shards.leading:
             for queue in shard.state.queues():
-                self._thaw(queue, [batch for batch in queue.batches() if batch.member not in holders])
+                frozen = [batch for batch in queue.batches() if batch.is_frozen]
+                try:
+                    self._thaw(queue, [batch for batch in frozen if batch.member is None or is_over(batch.member)])
+                except StorageFailed:
+                    raise
+                except GoQueueError as error:
+                    failure = error
+        if failure is not None:
+            raise failure
 
     def commit(self, name: str, acks: Sequence[GroupAcks], offsets: Sequence[GroupOffset]) -> None:
         """A transaction was committed: what it held of a group is done. Doing it again changes nothing."""

@@ -1,7 +1,6 @@
 """Folders of earlier versions: groups with all of their queues, by name, become the states of shards.
 
-The new states are written down as snapshots of journals that are still empty. The conversion counts once the folder of
-the earlier journals has another name; until then the next start does all of it again.
+The new states are written down as snapshots of journals that are still empty.
 """
 
 from __future__ import annotations
@@ -9,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from goqueue.broker.partitions.running_topics import RunningTopics
+from goqueue.broker.runtime import earlier_journals
 from goqueue.broker.runtime.journal import Journal
-from goqueue.broker.runtime.journal_kinds import EARLIER_CONVERTED, EARLIER_GROUPS, SHARD_STATE
+from goqueue.broker.runtime.journal_kinds import EARLIER_GROUPS, SHARD_STATE
 from goqueue.broker.runtime.journals import Journals
 from goqueue.broker.runtime.shard_placement import shard_of_group
 from goqueue.coordination.shard_state import Converted, ShardState, part_of_group, part_of_queue
@@ -25,12 +25,7 @@ async def convert_earlier_groups(
     folder: DataFolder, journals: Journals, topics: RunningTopics, shards: Mapping[int, Journal[ShardState]]
 ) -> None:
     """Before the shards are loaded. Does nothing to a folder that has been converted, or is of this version."""
-    earlier, converted = folder.logs / EARLIER_GROUPS.name, folder.logs / EARLIER_CONVERTED
-    if journals.has_points(EARLIER_GROUPS) and not folder.files.exists(earlier) and not folder.files.exists(converted):
-        raise CorruptData(
-            f"{earlier} is missing, and recovery points tell of it; restore the data folder from a backup"
-        )
-    if folder.files.exists(earlier):
+    if earlier_journals.must_be_converted(folder, journals, EARLIER_GROUPS):
         states = {number: ShardState() for number in shards}
         opened = journals.open_shards(EARLIER_GROUPS)
         for journal in opened.values():
@@ -39,26 +34,19 @@ async def convert_earlier_groups(
         journals.close_shards(EARLIER_GROUPS)
         for number, journal in shards.items():
             await journal.begin_with(list(_parts(states[number])), Converted())
-        folder.files.rename(earlier, converted)
-        folder.files.sync_dir(folder.logs)
+        earlier_journals.note_converted(folder, EARLIER_GROUPS)
         log.info(
             "the journals of groups were converted: each partition's queues are in the journal of its shard now",
             groups=sum(len(state.by_name) for state in states.values()),
             queues=sum(len(state.by_key) for state in states.values()),
         )
-    if folder.files.exists(converted):
+    if earlier_journals.is_converted(folder, EARLIER_GROUPS):
         missing = [
             number for number in shards if not folder.files.exists(folder.snapshots / SHARD_STATE.snapshot_name(number))
         ]
         if missing:
             raise CorruptData(f"the snapshots of shards {missing} are missing; restore the data folder from a backup")
-        journals.forget_points(EARLIER_GROUPS)
-        for shard in EARLIER_GROUPS.numbers:
-            path = folder.snapshots / EARLIER_GROUPS.snapshot_name(shard)
-            if folder.files.exists(path):
-                folder.files.remove(path)
-        folder.files.sync_dir(folder.snapshots)
-        folder.files.remove_tree(converted)
+        earlier_journals.remove_converted(folder, journals, EARLIER_GROUPS)
 
 
 def _divide(earlier: ShardState, states: Mapping[int, ShardState], topics: RunningTopics) -> None:

@@ -9,22 +9,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, Protocol
 
 from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.runtime.journal import Journal
-from goqueue.broker.runtime.timer_service import TimerService
+from goqueue.broker.runtime.named_timers import NamedTimers
 from goqueue.broker.transactions.completion import TransactionCompletion
+from goqueue.broker.transactions.coordinator_journal import CoordinatorJournal
 from goqueue.broker.transactions.open_transactions import (
     AbortCause,
     AbortReason,
     OpenTransaction,
     OpenTransactions,
     State,
+    Touch,
 )
 from goqueue.broker.transactions.timeouts import TransactionTimeouts
-from goqueue.coordination.transaction_records import Aborted, Decided, Prepared, TransactionsEvent
-from goqueue.coordination.transactions import Transactions
+from goqueue.coordination.transaction_records import Aborted, Decided, Prepared
 from goqueue.model.clock import NANOS_PER_MS, NANOS_PER_SECOND, Clock
 from goqueue.model.config import TransactionsConfig
 from goqueue.model.errors import GoQueueError, StorageFailed, TransactionAborted, TransactionConflict
@@ -36,7 +37,6 @@ log = get_logger(__name__)
 _DURATION_BOUNDS_S = (
     0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0
 )  # fmt: skip
-_BY_PRODUCER = AbortReason(AbortCause.PRODUCER)
 _AS_ASKED = (AbortCause.OPERATOR, AbortCause.TAKEN_OVER, AbortCause.NOT_CHOSEN)
 """Aborts that someone other than the producer wanted; all others are failures."""
 
@@ -55,48 +55,62 @@ class TransactionCounters:
 
 
 class Known(NamedTuple):
-    """What a producer knows of a transaction that it began itself: during which life of the broker it did everything in
-    it, and how many messages it has."""
+    """What a producer knows of a transaction that it began itself: during which life of its coordinator it did
+    everything in it, and how many messages it has."""
 
     incarnation: int
     messages: int
 
 
+class KeyDecisions(Protocol):
+    """What is committed under keys, in whichever shard that is decided."""
+
+    def abort_superseded(self) -> None:
+        """Abort transactions that were meant for a key under which others were committed."""
+
+    def clear_doubt(self, transaction: OpenTransaction) -> None:
+        """Find out about one that is in doubt, or try it again later."""
+
+
 @dataclass(eq=False, repr=False)
 class CommitAbort:
-    _journal: Journal[Transactions]
+    _own: CoordinatorJournal
     _opened: OpenTransactions
     _completion: TransactionCompletion
     _groups: GroupService
     _config: TransactionsConfig
     _clock: Clock
-    _timers: TimerService
-    _incarnation: int
-    tally: TransactionCounters = field(default_factory=TransactionCounters, init=False)
+    _timers: NamedTimers[str]
+    _keys: KeyDecisions
+    _tally: TransactionCounters
 
     def __post_init__(self) -> None:
-        self.timeouts = TransactionTimeouts(self._opened, self._clock, self._timers, self._time_out)
+        self.timeouts = TransactionTimeouts(
+            self._opened, self._clock, self._timers, self._time_out, self._keys.clear_doubt
+        )
 
     # Prepare
 
-    async def prepare(self, transaction_id: str, knows: Known | None = None) -> None:
+    async def prepare(self, transaction_id: str, knows: Known | None = None) -> OpenTransaction:
         """Make durable what a transaction did; someone else decides how it ends. Repeating it is harmless."""
         transaction = self._opened.find(transaction_id)
         await self._check_whole(transaction, knows)
         if transaction.state is State.PREPARED:
-            return
+            return transaction
         if transaction.state is not State.PREPARING or transaction.work is None:
             transaction.check_ongoing()
+            self._own.check_led()
             transaction.state = State.PREPARING
             transaction.work = self.timeouts.spawn(self._prepare(transaction))
         await asyncio.shield(transaction.work)
+        return transaction
 
     async def _prepare(self, transaction: OpenTransaction) -> None:
         await self._make_durable(transaction)
         before_ns = transaction.deadline_ns
         transaction.deadline_ns = self._clock.now_ns() + self._config.prepared_timeout_ms * NANOS_PER_MS
         try:
-            self._journal.propose([Prepared(transaction.record())])
+            self._own.propose([Prepared(transaction.record())])
         except StorageFailed:
             # The next start finds out whether it is prepared.
             raise
@@ -104,18 +118,18 @@ class CommitAbort:
             transaction.deadline_ns = before_ns
             self.timeouts.go_back(transaction, State.ONGOING)
             raise
-        await self._journal.settled()
+        await self._own.journal.settled()
         transaction.state = State.PREPARED
         self.timeouts.watch(transaction)
         if transaction.for_key:
-            self.abort_superseded()
+            self._keys.abort_superseded()
 
     async def _check_whole(self, transaction: OpenTransaction, knows: Known | None) -> None:
-        """A start aborts open transactions. A batch that arrives after it may have begun the transaction again, without
-        what came before."""
+        """When a shard is led again, its open transactions are aborted. A batch that arrives after that may have begun
+        one again, without what came before."""
         if knows is None or transaction.state is not State.ONGOING:
             return
-        if knows != (self._incarnation, transaction.messages):
+        if knows != (transaction.incarnation, transaction.messages):
             await self.give_up(transaction, AbortReason(AbortCause.RESTARTED))
 
     async def _make_durable(self, transaction: OpenTransaction) -> None:
@@ -150,6 +164,8 @@ class CommitAbort:
         if before is not State.PREPARING_COMMIT or transaction.work is None:
             if before is not State.ONGOING and before is not State.PREPARED:
                 raise TransactionConflict(f"transaction {transaction_id} is {before.words}")
+            transaction.check_no_doubt()
+            self._own.check_led()
             transaction.state = State.PREPARING_COMMIT
             transaction.work = self.timeouts.spawn(self._commit(transaction, before))
         # It continues even if the caller goes away: the commit may already be decided.
@@ -157,45 +173,43 @@ class CommitAbort:
 
     async def _commit(self, transaction: OpenTransaction, before: State) -> None:
         if before is State.PREPARED:
-            await self.decide([transaction], [], before)
+            await self._decide(transaction, before)
         elif transaction.is_empty:
             self._opened.note_empty(transaction)
         else:
             await self._make_durable(transaction)
-            await self.decide([transaction], [], before)
+            await self._decide(transaction, before)
         await self.complete(transaction)
 
-    async def decide(
-        self, transactions: Sequence[OpenTransaction], more: Sequence[TransactionsEvent], before: State
-    ) -> None:
-        """Journal that transactions are committed, all or none, together with ``more``; ``before`` is their state to
-        go back to if nothing could be written."""
+    async def _decide(self, transaction: OpenTransaction, before: State) -> None:
+        """Journal that it is committed; ``before`` is its state to go back to if nothing could be written."""
         try:
-            self._journal.propose([*more, *(Decided(each.record()) for each in transactions)])
+            self._own.propose([Decided(transaction.record())])
         except StorageFailed:
             # The next start finds out whether it is decided; until then readers wait.
             raise
         except GoQueueError:
-            for each in transactions:
-                self.timeouts.go_back(each, before)
+            self.timeouts.go_back(transaction, before)
             raise
-        await self._journal.settled()
+        await self._own.journal.settled()
 
-    async def complete(self, transaction: OpenTransaction) -> None:
-        """A commit was decided; readers see the transaction when this returns."""
-        await self._completion.carry_out(transaction, is_commit=True)
+    async def complete(self, transaction: OpenTransaction, marked: Sequence[Touch] = ()) -> None:
+        """A commit was decided; readers see the transaction when this returns. ``marked`` is where it has its marker
+        already."""
+        await self._completion.carry_out(transaction, is_commit=True, marked=marked)
         took_ns = self._clock.now_ns() - transaction.started_ns
-        self.tally.committed += 1
-        self.tally.duration_ns += took_ns
-        self.tally.durations.observe(took_ns / NANOS_PER_SECOND)
+        self._tally.committed += 1
+        self._tally.duration_ns += took_ns
+        self._tally.durations.observe(took_ns / NANOS_PER_SECOND)
         self._opened.forget(transaction)
 
     # Abort
 
-    async def abort(self, transaction_id: str, reason: AbortReason = _BY_PRODUCER) -> None:
+    async def abort(self, transaction_id: str, reason: AbortReason) -> None:
         """Hide everything of a transaction for good. Repeating it is harmless."""
         while transaction_id not in self._opened.reasons:
             transaction = self._opened.find(transaction_id)
+            transaction.check_no_doubt()
             work = transaction.work
             if transaction.can_end:
                 await asyncio.shield(self.begin_abort(transaction, reason))
@@ -216,6 +230,7 @@ class CommitAbort:
         """Abort what a fenced producer left open, or wait for its end. Returns as well if it cannot end before a
         restart: then the journal raises."""
         while left.transaction_id in self._opened:
+            left.check_no_doubt()
             if left.can_end:
                 await asyncio.shield(self.begin_abort(left, AbortReason(AbortCause.TAKEN_OVER)))
             elif left.work is not None and not left.work.done():
@@ -223,40 +238,32 @@ class CommitAbort:
             else:
                 return
 
-    def abort_superseded(self) -> None:
-        """Abort transactions that were meant for a key under which others were committed: their tasks were killed, or
-        came second. No one else would end them, and readers would wait behind them."""
-        for each in self._opened.all():
-            if each.for_key and each.can_end and self._journal.machine.used_key(each.for_key) is not None:
-                # If that fails, the timeout tries it again.
-                each.deadline_ns = min(each.deadline_ns, self._clock.now_ns())
-                self.begin_abort(each, AbortReason(AbortCause.NOT_CHOSEN))
-
     def _time_out(self, transaction: OpenTransaction) -> None:
-        self.tally.timed_out += 1
+        self._tally.timed_out += 1
         self.begin_abort(transaction, AbortReason(AbortCause.TIMED_OUT))
 
     def begin_abort(self, transaction: OpenTransaction, reason: AbortReason) -> asyncio.Task[None]:
         """From this step on nothing else can be done with the transaction."""
+        self._own.check_led()
         before, transaction.state = transaction.state, State.PREPARING_ABORT
         transaction.work = self.timeouts.spawn(self._abort(transaction, reason, before))
         return transaction.work
 
     async def _abort(self, transaction: OpenTransaction, reason: AbortReason, before: State) -> None:
         """``before`` is the state in which it was, for the log."""
-        if transaction.transaction_id in self._journal.machine.prepared:
+        if transaction.transaction_id in self._own.state.prepared:
             try:
-                self._journal.propose([Aborted(transaction.transaction_id)])
+                self._own.propose([Aborted(transaction.transaction_id)])
             except StorageFailed:
                 raise
             except GoQueueError:
                 self.timeouts.go_back(transaction, State.PREPARED)
                 raise
-            await self._journal.settled()
+            await self._own.journal.settled()
         is_wanted = reason.cause is AbortCause.PRODUCER
         # Like a nack: another attempt at once may fail for the same reason.
         await self._completion.carry_out(transaction, is_commit=False, reason=str(reason), backs_off=is_wanted)
-        self.tally.aborted += 1
+        self._tally.aborted += 1
         self._opened.forget(transaction, reason)
         write = log.debug if is_wanted else log.info if reason.cause in _AS_ASKED else log.warning
         write(

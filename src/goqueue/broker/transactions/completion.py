@@ -2,23 +2,22 @@
 
 Who reads up to what is stable sees the records of a transaction when its marker is appended, which is after the
 decision is durable. Markers need not be: as long as the journal does not say that a transaction has ``Ended``, they are
-written again after a start.
+written again when the shard is led again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 
 from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.partitions.partition import Partition
-from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.file_freeze import FileFreeze
 from goqueue.broker.runtime.journal import Journal
+from goqueue.broker.transactions.coordinator_journal import CoordinatorJournal
 from goqueue.broker.transactions.open_transactions import AbortCause, OpenTransaction, Touch
 from goqueue.coordination.transaction_records import Ended, GroupAcks, GroupOffset
-from goqueue.coordination.transactions import Transactions
 from goqueue.model.errors import GoQueueError, Overloaded, StorageFailed
 from goqueue.model.ids import QueueKey
 from goqueue.model.logging import get_logger
@@ -61,8 +60,8 @@ class _Ending:
 
 
 class TransactionCompletion:
-    def __init__(self, journal: Journal[Transactions], groups: GroupService, stillness: FileFreeze) -> None:
-        self._journal = journal
+    def __init__(self, own: CoordinatorJournal, groups: GroupService, stillness: FileFreeze) -> None:
+        self._own = own
         self._groups = groups
         self._stillness = stillness
         self._finished: list[_Ending] = []
@@ -215,7 +214,7 @@ class TransactionCompletion:
                 if not any(touch.partition in failed and not touch.topic.closed for touch, _ in each.written)
             ]
             if safe:
-                self._journal.propose([Ended(safe)])
+                self._own.propose([Ended(safe)])
         except GoQueueError as error:
             # The next start does it all again.
             log.error("the end of transactions cannot be noted", error=str(error))
@@ -231,7 +230,7 @@ class TransactionCompletion:
         if self._finished:
             await self._note(self._taken())
 
-    # After a start
+    # When the shard is taken up
 
     def cut_off(self, touch: Touch, producer_id: int) -> None:
         """Abort what lies behind a transaction that was committed and has no marker here.
@@ -262,42 +261,22 @@ class TransactionCompletion:
             raise Overloaded("the file of producers cannot be written", retry_after_s=1)
         touch.needs_file = False
 
-    def abort_unknown(self, topics: Iterable[Topic], kept: Collection[tuple[Partition, int]]) -> set[int]:
-        """Abort whatever is open in a partition, but for what these producers have there; return whose that was.
+    @property
+    def unended(self) -> set[tuple[Partition, int]]:
+        """Where the marker of a producer's transaction has yet to be written."""
+        return {(touch.partition, each.marker.producer_id) for each in self._unended for touch in each.touches}
 
-        What was committed and could not be ended for now is kept as well.
-        """
-        kept = {*kept}
-        kept |= {(touch.partition, each.marker.producer_id) for each in self._unended for touch in each.touches}
-        found: set[int] = set()
-        for topic in topics:
-            for number, partition in enumerate(topic.partitions):
-                known = partition.producers.state.known
-                for producer_id in [each for each, producer in known.items() if producer.open is not None]:
-                    if (partition, producer_id) not in kept:
-                        found.add(producer_id)
-                        marker = Marker(producer_id, known[producer_id].epoch, False)
-                        self._abort_here(Touch(topic, number, partition, 0, 0), marker)
-        return found
+    @property
+    def holders(self) -> set[str]:
+        """Those who hold messages for transactions that could not be ended for now."""
+        return {each.holder for each in self._unended}
 
-    def _abort_here(self, touch: Touch, marker: Marker) -> None:
+    def abort_here(self, touch: Touch, producer_id: int, epoch: int) -> None:
+        """Abort what a producer has open in a partition, which is of no transaction that is known."""
+        marker = Marker(producer_id, epoch, False)
         try:
             touch.partition.append_marker(marker, AbortCause.RESTARTED)
         except GoQueueError as error:
-            ending = _Ending(f"{marker.producer_id}-{marker.epoch}", marker, [touch], reason=AbortCause.RESTARTED)
+            ending = _Ending(f"{producer_id}-{epoch}", marker, [touch], reason=AbortCause.RESTARTED)
             if not self._is_for_good(ending, error):
                 self._keep_trying(ending)
-
-    def thaw_others(self, holders: Callable[[], set[str]]) -> None:
-        """Whatever groups hold for transactions is to be delivered again, but for what is held for these."""
-        try:
-            self._groups.transactional_acks.thaw_unless(holders() | {each.holder for each in self._unended})
-        except StorageFailed:
-            raise
-        except GoQueueError as error:
-            log.error("messages of aborted transactions cannot be given back for now", error=str(error))
-            self._spawn(self._thaw_later(holders))
-
-    async def _thaw_later(self, holders: Callable[[], set[str]]) -> None:
-        await asyncio.sleep(_TRY_AGAIN_S)
-        self.thaw_others(holders)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -12,7 +12,7 @@ from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
 from goqueue.coordination.transaction_records import GroupAcks, GroupOffset, Touched, TransactionRecord
 from goqueue.delivery.in_flight_batch import HOLDER_PREFIX
-from goqueue.model.errors import TransactionAborted, TransactionConflict, TransactionNotFound
+from goqueue.model.errors import NotLeader, TransactionAborted, TransactionConflict, TransactionNotFound
 from goqueue.model.fields import shown
 from goqueue.wire.internal_headers import ProducerStamp
 
@@ -88,6 +88,12 @@ class OpenTransaction:
     """The key that it is meant to be committed under; it is aborted if others are committed under that key."""
     work: asyncio.Task[None] | None = None
     """The task that prepares or ends it."""
+    incarnation: int = 0
+    """That of the coordinator that has it."""
+    is_let_go: bool = False
+    """Whether its shard is not led here any more."""
+    is_in_doubt: bool = False
+    """Whether it is prepared, and the shard of its key may have committed it, which is not known here for now."""
 
     @property
     def holder(self) -> str:
@@ -106,13 +112,22 @@ class OpenTransaction:
     @property
     def can_end(self) -> bool:
         """Whether nothing is being done to it, so that it can be committed or aborted."""
-        return self.state is State.ONGOING or self.state is State.PREPARED
+        return (self.state is State.ONGOING or self.state is State.PREPARED) and not self.is_in_doubt
 
     def is_same_begin(self, epoch: int, for_key: str) -> bool:
         """Whether nothing was done in it yet, so that beginning it again returns it."""
         return self.state is State.ONGOING and self.is_empty and (self.epoch, self.for_key) == (epoch, for_key)
 
+    def check_no_doubt(self) -> None:
+        if self.is_in_doubt:
+            raise NotLeader(
+                f"it is not known here at present whether transaction {self.transaction_id} was committed under the "
+                f"key {shown(self.for_key)}"
+            )
+
     def check_ongoing(self) -> None:
+        if self.is_let_go:
+            raise NotLeader(f"this broker does not lead the shard of transaction {self.transaction_id} at present")
         if self.state is not State.ONGOING:
             raise TransactionConflict(
                 f"transaction {self.transaction_id} is {self.state.words}; nothing can be added to it"
@@ -221,13 +236,6 @@ class OpenTransactions:
 
     def is_committed(self, transaction_id: str) -> bool:
         return transaction_id in self._empty or self._in_journal(transaction_id)
-
-    def states(self) -> Mapping[str, int]:
-        """How many transactions are in each state."""
-        found: dict[str, int] = {}
-        for each in self._by_id.values():
-            found[each.state] = found.get(each.state, 0) + 1
-        return found
 
     # Changing
 

@@ -1,16 +1,20 @@
-"""What a start takes up from the journal of transactions: what was decided is carried out, what is prepared is kept,
-and everything else is aborted."""
+"""What coordinators take up from the journals of their shards when these are led: what was decided is carried out, what
+is prepared is kept, and everything else is aborted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from goqueue.broker.groups.group_service import GroupService
+from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.partitions.running_topics import RunningTopics
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.transactions.completion import TransactionCompletion
-from goqueue.broker.transactions.open_transactions import OpenTransaction, OpenTransactions, State, Touch
-from goqueue.coordination.transaction_records import TransactionRecord
-from goqueue.coordination.transactions import Transactions
+from goqueue.broker.transactions.coordinator import Coordinator
+from goqueue.broker.transactions.coordinators import Coordinators
+from goqueue.broker.transactions.open_transactions import OpenTransaction, State, Touch
+from goqueue.coordination.transaction_records import Decided, TransactionRecord
+from goqueue.model.errors import GoQueueError, StorageFailed
 from goqueue.model.ids import TopicId
 from goqueue.model.logging import get_logger
 
@@ -22,41 +26,89 @@ _MOST_NAMED = 5
 
 
 async def recover(
-    known: Transactions,
-    open_transactions: OpenTransactions,
+    taken: Sequence[Coordinator],
+    coordinators: Coordinators,
+    is_committed: Callable[[TransactionRecord], bool | None],
     groups: GroupService,
-    ends: TransactionCompletion,
-    topics: Iterable[Topic],
-    topic_by_id: TopicById,
+    topics: RunningTopics,
 ) -> None:
-    """``known`` is what the journal knows; what is prepared is open when this returns."""
+    """``taken`` are coordinators of shards that are led from now on; what is prepared is open when this returns.
+
+    ``is_committed`` tells of a prepared transaction whether it was committed under its key.
+    """
     # All of them are looked at before anything is written.
-    decided = [_decided(each, topic_by_id, ends) for each in known.decided.values()]
-    for transaction, marked in decided:
-        await ends.carry_out(transaction, is_commit=True, marked=marked)
-    for record in known.prepared.values():
-        transaction = _prepared(record, topic_by_id)
-        open_transactions.add(transaction)
-        for offset in transaction.offsets.values():
-            groups.stream_commits.expect(offset, transaction.holder)
-    kept = {(partition, each.producer_id) for each in open_transactions.all() for partition in each.touched}
-    unknown = ends.abort_unknown(topics, kept)
-    ends.thaw_others(lambda: {each.holder for each in open_transactions.all()})
-    if unknown or open_transactions:
+    found = []
+    for coordinator in taken:
+        for record in list(coordinator.state.prepared.values()):
+            outcome = is_committed(record)
+            if not outcome or not _noted(coordinator, record):
+                transaction = _prepared(record, topics, is_in_doubt=outcome is not False)
+                coordinator.opened.add(transaction)
+                for offset in transaction.offsets.values():
+                    groups.stream_commits.expect(offset, transaction.holder)
+        known = coordinator.state.decided.values()
+        found += [(coordinator, *decided(each, topics.by_id.get, coordinator.completion)) for each in known]
+    for coordinator, transaction, marked in found:
+        await coordinator.completion.carry_out(transaction, is_commit=True, marked=marked)
+    unknown = _abort_unknown({each.shard: each for each in taken}, coordinators, topics)
+    prepared = [each for coordinator in taken for each in coordinator.opened.all()]
+    if unknown or prepared:
         log.info(
             "transactions taken up",
             aborted=len(unknown),
-            aborted_of=[known.name_of(each) or each for each in sorted(unknown)[:_MOST_NAMED]],
-            prepared=len(open_transactions),
-            prepared_ids=[each.transaction_id for each in open_transactions.all()[:_MOST_NAMED]],
+            aborted_of=[coordinators.name_of(each) or each for each in sorted(unknown)[:_MOST_NAMED]],
+            prepared=len(prepared),
+            prepared_ids=[each.transaction_id for each in prepared[:_MOST_NAMED]],
         )
 
 
-def _decided(
+def _noted(coordinator: Coordinator, record: TransactionRecord) -> bool:
+    """Note that a prepared transaction is committed, as its key says. If that cannot be written it stays in doubt."""
+    try:
+        coordinator.own.propose([Decided(record)])
+    except StorageFailed:
+        raise
+    except GoQueueError as error:
+        log.error("a committed transaction cannot be ended for now; readers wait", error=str(error))
+        return False
+    return True
+
+
+def _abort_unknown(taken: Mapping[int, Coordinator], coordinators: Coordinators, topics: RunningTopics) -> set[int]:
+    """Abort whatever producers of these shards have open in a partition, but for what is prepared, and what is
+    committed and could not be ended for now; return whose that was."""
+    kept: set[tuple[Partition, int]] = set()
+    for coordinator in taken.values():
+        kept |= coordinator.completion.unended
+        kept |= {(partition, each.producer_id) for each in coordinator.opened.all() for partition in each.touched}
+    shard_of = coordinators.ids.shard_of
+    found: set[int] = set()
+    for topic in topics.by_name.values():
+        for number, partition in enumerate(topic.partitions):
+            known = partition.producers.state.known
+            for producer_id in [each for each, producer in known.items() if producer.open is not None]:
+                own = taken.get(shard_of(producer_id))
+                if own is not None and (partition, producer_id) not in kept:
+                    found.add(producer_id)
+                    touch = Touch(topic, number, partition, 0, 0)
+                    own.completion.abort_here(touch, producer_id, known[producer_id].epoch)
+    return found
+
+
+def decided(
     record: TransactionRecord, topic_by_id: TopicById, ends: TransactionCompletion
 ) -> tuple[OpenTransaction, list[Touch]]:
     """A transaction that was decided, and where it has its marker already."""
     transaction = _as_journaled(record)
+    transaction.touched, marked = _divided(record, topic_by_id)
+    for touch in transaction.touched.values():
+        ends.cut_off(touch, record.producer_id)
+    return transaction, marked
+
+
+def _divided(record: TransactionRecord, topic_by_id: TopicById) -> tuple[dict[Partition, Touch], list[Touch]]:
+    """Where the marker of a transaction is missing, and where it is."""
+    unmarked: dict[Partition, Touch] = {}
     marked: list[Touch] = []
     for touch in _touches(record, topic_by_id):
         records = touch.partition.producers.state.open_of(record.producer_id)
@@ -64,15 +116,19 @@ def _decided(
             # What is open there, if anything, is the producer's next transaction.
             marked.append(touch)
         else:
-            transaction.touched[touch.partition] = touch
-            ends.cut_off(touch, record.producer_id)
-    return transaction, marked
+            unmarked[touch.partition] = touch
+    return unmarked, marked
 
 
-def _prepared(record: TransactionRecord, topic_by_id: TopicById) -> OpenTransaction:
+def _prepared(record: TransactionRecord, topics: RunningTopics, *, is_in_doubt: bool) -> OpenTransaction:
     transaction = _as_journaled(record)
     transaction.state = State.PREPARED
-    transaction.touched = {touch.partition: touch for touch in _touches(record, topic_by_id)}
+    if is_in_doubt:
+        # If it is committed, it may have some of its markers.
+        transaction.is_in_doubt = True
+        transaction.touched, _ = _divided(record, topics.by_id.get)
+    else:
+        transaction.touched = {touch.partition: touch for touch in _touches(record, topics.by_id.get)}
     return transaction
 
 

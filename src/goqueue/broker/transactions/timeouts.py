@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 
 from goqueue.broker.runtime.named_timers import NamedTimers
-from goqueue.broker.runtime.timer_service import TimerService
 from goqueue.broker.transactions.open_transactions import OpenTransaction, OpenTransactions, State
 from goqueue.model.clock import NANOS_PER_SECOND, Clock
 from goqueue.model.errors import TransactionAborted
@@ -19,13 +18,20 @@ _TRY_AGAIN_NS = NANOS_PER_SECOND
 
 class TransactionTimeouts:
     def __init__(
-        self, opened: OpenTransactions, clock: Clock, timers: TimerService, on_late: Callable[[OpenTransaction], None]
+        self,
+        opened: OpenTransactions,
+        clock: Clock,
+        timers: NamedTimers[str],
+        on_late: Callable[[OpenTransaction], None],
+        on_doubt: Callable[[OpenTransaction], None],
     ) -> None:
-        """``on_late`` gets each transaction whose deadline has passed, and that can be ended."""
+        """``on_late`` gets each transaction whose deadline has passed, and that can be ended; ``on_doubt`` those that
+        are in doubt, every now and then. ``timers`` are those of all coordinators: they call ``ring``."""
         self._opened = opened
         self._clock = clock
-        self._timers = NamedTimers[str](timers, self._ring)
+        self._timers = timers
         self._on_late = on_late
+        self._on_doubt = on_doubt
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
@@ -34,6 +40,11 @@ class TransactionTimeouts:
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
+
+    def wait_for(self, task: asyncio.Task[None]) -> None:
+        """The work that another coordinator spawned is about a transaction of this one as well."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -50,21 +61,30 @@ class TransactionTimeouts:
         at_ns = max(transaction.deadline_ns, self._clock.now_ns() + _TRY_AGAIN_NS)
         self._timers.set(transaction.transaction_id, at_ns)
 
+    def doubt(self, transaction: OpenTransaction) -> None:
+        """It is prepared, and may be committed: ask again in a moment."""
+        transaction.state, transaction.work, transaction.is_in_doubt = State.PREPARED, None, True
+        self._timers.set(transaction.transaction_id, self._clock.now_ns() + _TRY_AGAIN_NS)
+
     async def stop(self) -> None:
-        """Wait for everything that was begun."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Wait for everything that was begun, and begin nothing more by oneself."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        for transaction in self._opened.all():
+            self._timers.forget(transaction.transaction_id)
 
     def watch(self, transaction: OpenTransaction) -> None:
         """Abort it at its deadline."""
         self._timers.set(transaction.transaction_id, transaction.deadline_ns)
 
-    def _ring(self, transaction_ids: list[str]) -> None:
-        now_ns = self._clock.now_ns()
-        for transaction_id in transaction_ids:
-            transaction = self._opened.get(transaction_id)
-            if transaction is None:
-                continue
-            if transaction.deadline_ns > now_ns:
-                self.watch(transaction)
-            elif transaction.can_end:
-                self._on_late(transaction)
+    def ring(self, transaction_id: str) -> None:
+        """The time has come that was set for it."""
+        transaction = self._opened.get(transaction_id)
+        if transaction is None:
+            return
+        if transaction.is_in_doubt:
+            self._on_doubt(transaction)
+        elif transaction.deadline_ns > self._clock.now_ns():
+            self.watch(transaction)
+        elif transaction.can_end:
+            self._on_late(transaction)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from goqueue.broker.runtime.journal import Journal
 from goqueue.coordination.catalog import Catalog
 from goqueue.coordination.schemas import Schemas
-from goqueue.coordination.transactions import Transactions
 from goqueue.model.clock import Randomness
 from goqueue.model.logging import get_logger
 from goqueue.storage.files.data_folder import DataFolder
@@ -27,7 +26,6 @@ async def skip_issued_ids(
     folder: DataFolder,
     catalog: Journal[Catalog],
     schemas: Journal[Schemas],
-    transactions: Journal[Transactions],
     randomness: Randomness,
 ) -> None:
     """Before anything is given out. The marker goes last: whoever is killed in between does all of it again."""
@@ -35,7 +33,7 @@ async def skip_issued_ids(
         return
     producer_ids, schema_ids = _jump(randomness, _PRODUCER_IDS), _jump(randomness, _SCHEMA_IDS)
     key = randomness.random_bytes(RECEIPT_KEY_BYTES)
-    await transactions.submit(lambda state: state.ids.decide_skip(producer_ids))
+    await catalog.submit(lambda state: state.ids.decide_skip(producer_ids))
     skipped = await schemas.submit(lambda state: state.decide_skip(schema_ids))
     if not skipped:
         log.warning(

@@ -109,7 +109,7 @@ class Upkeep:
         async with self._stillness.changing():
             await self._keeper.delays.save()
             await self._keeper.producer_files.save(self._keeper.running_topics())
-        self._keeper.transactions.tidy()
+        await self._keeper.transactions.tidy()
         await self._checkpoints.save(list(self._keeper.recoverables()))
 
     async def expire(self) -> None:

@@ -118,7 +118,7 @@ async def test_rule_16_a_copy_is_found_behind_a_transaction_that_is_open(monkeyp
         producer = await at.broker.transactions.init(None)
         transaction = at.broker.transactions.begin(producer.producer_id, producer.epoch)
         await at.broker.publish(DEAD, [NewMessage(b"theirs")], transaction)
-        await at.broker.transactions.ending.prepare(transaction.transaction_id)
+        await at.broker.transactions.prepare(transaction.transaction_id)
         await at.publish(b"poison")
         with stopped_before_it_is_noted(monkeypatch) as copied:
             await at.settle("reject", await at.poll())
@@ -126,7 +126,7 @@ async def test_rule_16_a_copy_is_found_behind_a_transaction_that_is_open(monkeyp
             left = await killed(at)
     async with desk(left, join=False) as at:
         await settled(at.broker)
-        await at.broker.transactions.ending.abort(transaction.transaction_id)
+        await at.broker.transactions.abort(transaction.transaction_id)
         assert await letters(at) == [b"poison"]
 
 

@@ -88,5 +88,5 @@ async def test_what_a_prepared_transaction_holds_stays_so_over_a_start() -> None
         await it.restart()
         await it.join()
         assert [each.value for each in await it.poll()] == [b"b"]
-        await it.transactions.ending.commit(prepared.transaction_id)
+        await it.transactions.commit(prepared.transaction_id)
         assert it.committed() == 1

@@ -51,7 +51,7 @@ async def two_partitions(it: GroupBench) -> tuple[Shard, str]:
 
 
 async def lead_again(it: GroupBench, shard: Shard) -> None:
-    await it.broker.groups.lead([shard])
+    await it.broker.leadership.lead([shard])
 
 
 def test_partitions_of_a_topic_are_spread_over_all_shards_but_that_of_the_metadata() -> None:
@@ -69,7 +69,7 @@ async def test_while_a_shard_is_let_go_its_partitions_are_left_out_and_the_other
         member = await it.join(group, kind="shared")
         [first] = [each for each in await it.poll(member, group=group) if each.partition == 0]
         await it.broker.publish("t", [NewMessage(b"more", partition=number) for number in (0, OTHER)])
-        await it.broker.groups.shards.let_go(shard)
+        await it.broker.leadership.let_go(shard)
         assert [each.partition for each in await it.poll(member, group=group)] == [OTHER]
         [refusal] = await it.settle("ack", first)
         assert isinstance(refusal, NotLeader) and refusal.retriable
@@ -108,7 +108,7 @@ async def test_a_poll_that_reads_while_the_shard_changes_hands_delivers_nothing_
         monkeypatch.setattr(Partition, "read", held)
         poll = asyncio.create_task(it.poll(member, group=group))
         await reading.wait()
-        await it.broker.groups.shards.let_go(shard)
+        await it.broker.leadership.let_go(shard)
         await lead_again(it, shard)
         go_on.set()
         assert [each.partition for each in await poll] == [OTHER]
@@ -176,11 +176,11 @@ async def test_acks_of_a_committed_transaction_wait_for_the_shard_that_they_belo
     transaction = await it.begin()
     await it.ack_in(transaction, await it.poll())
     shard = shard_of(it.broker, TOPIC)
-    await it.broker.groups.shards.let_go(shard)
+    await it.broker.leadership.let_go(shard)
     await it.commit(transaction)
-    assert it.transactions.completion.held_up
-    await it.broker.groups.lead([shard])
-    await until(lambda: not it.transactions.completion.held_up)
+    assert it.transactions.held_up()
+    await it.broker.leadership.lead([shard])
+    await until(lambda: not it.transactions.held_up())
     assert it.lag() == 0
     assert GROUP in it.members
     await it.broker.close()
@@ -213,7 +213,7 @@ async def test_queues_are_not_closed_for_a_deletion_that_may_be_undone() -> None
     await until(lambda: group not in shards.names())
     other = next(shard for shard in shards.all if shard not in own)
     await shards.let_go(other)
-    under_way.append(asyncio.create_task(it.broker.groups.lead([other])))
+    under_way.append(asyncio.create_task(it.broker.leadership.lead([other])))
     for _ in range(50):
         await asyncio.sleep(0)
     assert len(all_queues(it.broker)) == OTHER + 1
@@ -238,7 +238,7 @@ async def test_a_shard_is_not_led_while_it_is_being_let_go(tmp_path: Path, monke
 
         with monkeypatch.context() as patched:
             patched.setattr(LeaderWork, "stop", held)
-            letting_go = asyncio.create_task(it.broker.groups.shards.let_go(shard))
+            letting_go = asyncio.create_task(it.broker.leadership.let_go(shard))
             await stopping.wait()
             with pytest.raises(NotLeader):
                 await lead_again(it, shard)

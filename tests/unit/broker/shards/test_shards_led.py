@@ -40,11 +40,11 @@ def elsewhere(it: GroupBench) -> str:
 
 async def let_go(it: GroupBench, *shards: Shard) -> None:
     for shard in shards:
-        await it.broker.groups.shards.let_go(shard)
+        await it.broker.leadership.let_go(shard)
 
 
 async def lead_again(it: GroupBench, *shards: Shard) -> None:
-    await it.broker.groups.lead(shards)
+    await it.broker.leadership.lead(shards)
 
 
 @on_a_loop

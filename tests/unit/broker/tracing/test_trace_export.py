@@ -151,7 +151,7 @@ async def test_a_start_that_fails_leaves_no_exporter_open(tmp_path: Path, monkey
     exporter = Silent()
     monkeypatch.setattr(module, "span_exporters", lambda *_: [("silent", exporter)])
 
-    async def fail(self: Broker, opener: TopicOpener) -> None:
+    async def fail(self: Broker, opener: TopicOpener, journals: object) -> None:
         raise RuntimeError("a defect")
 
     with monkeypatch.context() as broken:

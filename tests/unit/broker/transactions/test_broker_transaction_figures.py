@@ -73,10 +73,10 @@ async def test_transactions_are_counted_by_how_they_end(tmp_path: Path) -> None:
         assert before("oldest_transaction_seconds") == 0
         await it.begin()
         prepared, committed, aborted = [await it.begin() for _ in range(3)]
-        await it.transactions.ending.prepare(prepared.transaction_id)
+        await it.transactions.prepare(prepared.transaction_id)
         it.clock.advance_ms(2_000)
-        await it.transactions.ending.commit(committed.transaction_id)
-        await it.transactions.ending.abort(aborted.transaction_id)
+        await it.transactions.commit(committed.transaction_id)
+        await it.transactions.abort(aborted.transaction_id)
         it.clock.advance_ms(1_000)
         figures = await it.scrape()
         assert figures.all("transactions", "state") == {
@@ -87,7 +87,7 @@ async def test_transactions_are_counted_by_how_they_end(tmp_path: Path) -> None:
         it.clock.advance_ms(60_000)
         assert (await it.scrape())("transactions_overdue") == 1
         it.broker.clockwork.ring()
-        await until(lambda: it.transactions.ending.tally.aborted == 2)
+        await until(lambda: it.transactions.tally.aborted == 2)
         figures = await it.scrape()
         names = ("begun", "committed", "aborted", "timed_out")
         assert [figures(f"transactions_{name}_total") for name in names] == [4, 1, 2, 1]
@@ -127,7 +127,7 @@ async def test_how_far_readers_see_is_shown_by_partition_and_summed_beyond_the_l
         figures = await it.scrape()
         assert figures.all("partition_end_offset", "partition", topic="t") == {"0": 3, "__other": 4}
         assert figures.all("partition_stable_offset", "partition", topic="t") == {"0": 1, "__other": 2}
-        await it.transactions.ending.commit(transaction.transaction_id)
+        await it.transactions.commit(transaction.transaction_id)
         # A marker lies behind what it wrote to each.
         partitions = it.broker.topic("t").partitions
         await until(lambda: all(each.stable_end == each.log.end_offset for each in partitions))
@@ -143,7 +143,7 @@ async def test_a_transaction_that_cannot_be_ended_is_named_until_it_is(
     async with ledger(tmp_path) as it:
         transaction = await it.begin()
         it.disk.cannot_write = of_topic("t")
-        await it.transactions.ending.commit(transaction.transaction_id)
+        await it.transactions.commit(transaction.transaction_id)
         told = it.wrong()["transactions"]
         assert transaction.transaction_id in told
         assert "No space left on device" in told
@@ -173,7 +173,7 @@ async def test_a_failed_partition_holds_its_transactions_up(tmp_path: Path) -> N
     async with ledger(tmp_path) as it:
         transaction = await it.begin()
         it.broker.topic("t").partition(0).log.fail("gone")
-        await it.transactions.ending.abort(transaction.transaction_id)
+        await it.transactions.abort(transaction.transaction_id)
         assert transaction.transaction_id in it.wrong()["transactions"]
         assert isinstance((await it.broker.publish("t", ONE))[0], StorageFailed)
 
@@ -199,8 +199,8 @@ async def test_tracing_systems_are_told_of_a_commit_and_not_of_what_was_aborted(
         committed, aborted = await it.begin(), await it.begin()
         await until(lambda: not it.broker.tracing.tracer.pending)
         assert sink.spans == []
-        await it.transactions.ending.abort(aborted.transaction_id)
-        await it.transactions.ending.commit(committed.transaction_id)
+        await it.transactions.abort(aborted.transaction_id)
+        await it.transactions.commit(committed.transaction_id)
         await until(lambda: len(sink.spans) == 1)
         assert it.broker.tracing.dropped()["sink"] == 0
     assert [(each.name, each.kind, each.attributes["messaging.goqueue.offset"]) for each in sink.spans] == [

@@ -35,7 +35,7 @@ async def test_what_comes_first_begins_it_and_what_comes_next_joins() -> None:
         assert begun.deadline_ns - begun.started_ns == 5_000 * 10**6
         assert joined(it, producer, an_id(producer)) is begun
         await it.publish(begun, b"v")
-        await it.transactions.ending.commit(begun.transaction_id, Known(it.transactions.incarnation, 1))
+        await it.transactions.commit(begun.transaction_id, Known(begun.incarnation, 1))
         assert await it.values() == [b"v"]
         with pytest.raises(TransactionConflict, match="is committed"):
             joined(it, producer, an_id(producer))
@@ -59,7 +59,7 @@ async def test_only_its_own_producer_begins_it_and_only_under_a_sound_id() -> No
             joined(it, producer, an_id(producer), 1 << 50)
         with pytest.raises(TransactionNotFound):
             it.transactions.joined(an_id(producer), producer.producer_id, producer.epoch)
-        assert it.transactions.opened.all() == []
+        assert it.transactions.coordinators.all_open() == []
         joined(it, producer, an_id(producer))
         with pytest.raises(TransactionConflict, match="must end first"):
             joined(it, producer, an_id(producer, 2))
@@ -73,10 +73,10 @@ async def test_what_comes_late_does_not_begin_again_what_was_aborted() -> None:
     async with bench() as it:
         producer = await it.transactions.init()
         begun = joined(it, producer, an_id(producer))
-        await it.transactions.ending.abort(begun.transaction_id)
+        await it.transactions.abort(begun.transaction_id)
         with pytest.raises(TransactionAborted, match="its producer asked"):
             joined(it, producer, an_id(producer))
-        assert it.transactions.opened.all() == []
+        assert it.transactions.coordinators.all_open() == []
 
 
 @on_a_loop
@@ -86,27 +86,27 @@ async def test_what_a_start_has_cut_in_two_is_not_committed() -> None:
         producer = await it.transactions.init("app")
         first = joined(it, producer, an_id(producer))
         await it.publish(first, b"first half")
-        knows = Known(it.transactions.incarnation, 2)
+        knows = Known(first.incarnation, 2)
         await it.restart()
-        assert it.transactions.incarnation != knows.incarnation
         second = joined(it, producer, an_id(producer))
+        assert second.incarnation != knows.incarnation
         await it.publish(second, b"second half")
         with pytest.raises(TransactionAborted, match="started again"):
-            await it.transactions.ending.commit(an_id(producer), knows)
+            await it.transactions.commit(an_id(producer), knows)
         assert await it.values() == []
-        assert it.transactions.opened.all() == []
+        assert it.transactions.coordinators.all_open() == []
 
 
 @pytest.mark.parametrize("verb", ["commit", "prepare"])
 @on_a_loop
 async def test_what_lacks_messages_is_neither_committed_nor_prepared(verb: str) -> None:
     async with bench() as it:
-        end = it.transactions.ending.commit if verb == "commit" else it.transactions.ending.prepare
+        end = it.transactions.commit if verb == "commit" else it.transactions.prepare
         producer = await it.transactions.init()
         begun = joined(it, producer, an_id(producer))
         await it.publish(begun, b"one")
         with pytest.raises(TransactionAborted, match="started again"):
-            await end(begun.transaction_id, Known(it.transactions.incarnation, 2))
+            await end(begun.transaction_id, Known(begun.incarnation, 2))
         assert await it.values() == []
 
 
@@ -116,11 +116,11 @@ async def test_what_is_prepared_is_committed_in_the_next_life_as_well() -> None:
         producer = await it.transactions.init()
         begun = joined(it, producer, an_id(producer))
         await it.publish(begun, b"v")
-        knows = Known(it.transactions.incarnation, 1)
-        await it.transactions.ending.prepare(begun.transaction_id, knows)
+        knows = Known(begun.incarnation, 1)
+        await it.transactions.prepare(begun.transaction_id, knows)
         await it.restart()
-        await it.transactions.ending.commit(an_id(producer), knows)
-        await it.transactions.ending.commit(an_id(producer), knows)
+        await it.transactions.commit(an_id(producer), knows)
+        await it.transactions.commit(an_id(producer), knows)
         assert await it.values() == [b"v"]
 
 
@@ -134,4 +134,4 @@ async def test_an_abort_that_overtakes_the_first_batch_stands() -> None:
             joined(it, producer, an_id(producer))
         with pytest.raises(TransactionConflict):
             await it.transactions.abort_own(an_id(other), producer.producer_id, producer.epoch)
-        assert it.transactions.opened.all() == []
+        assert it.transactions.coordinators.all_open() == []

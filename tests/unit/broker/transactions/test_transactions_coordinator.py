@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
+from doubles import coordinators
 from doubles.async_tests import until
 from doubles.group_movers import shard_of
 from doubles.loop import on_a_loop
 from doubles.transaction_bench import OTHER, TOPIC, Bench, bench
 
 import goqueue.broker.transactions.completion
+import goqueue.broker.transactions.thawing
 import goqueue.coordination.issued_ids
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.runtime.journal import Journal
 from goqueue.broker.shards.shard import Shard
+from goqueue.broker.transactions.completion import TransactionCompletion
 from goqueue.broker.transactions.producer_fencing import ProducerIdentity
-from goqueue.coordination.issued_ids import IssuedIds
+from goqueue.coordination.shard_state import ShardState
 from goqueue.model.errors import (
     DiskFull,
     GoQueueError,
@@ -39,20 +43,20 @@ HOUR_MS = 60 * MINUTE_MS
 
 async def all_done(it: Bench) -> None:
     """Everything that is being prepared or ended has come to its end."""
-    await until(lambda: not it.transactions.ending.timeouts._tasks)
+    await until(lambda: coordinators.are_idle(it.broker))
 
 
 def held_back(it: Bench) -> asyncio.Event:
-    """Until it is opened, nobody hears that the journal of transactions is durable."""
-    journal = it.transactions._journal
+    """Until it is opened, nobody hears that the journals of shards are durable."""
     gate = asyncio.Event()
     settled = Journal.settled
 
-    async def later() -> None:
+    async def later(journal: Journal[ShardState]) -> None:
         await gate.wait()
         await settled(journal)
 
-    journal.settled = later  # type: ignore[method-assign]
+    for each in coordinators.all_of(it.broker):
+        each.own.journal.settled = partial(later, each.own.journal)  # type: ignore[method-assign]
     return gate
 
 
@@ -80,32 +84,8 @@ async def test_an_id_is_never_given_twice_over_restarts_and_blocks(monkeypatch: 
             await it.restart()
         assert len(set(given)) == len(given)
         for each in given:
-            if it.transactions.state.name_of(each) == "":
+            if it.transactions.coordinators.name_of(each) == "":
                 it.transactions.producers.check(each, 0)
-
-
-@on_a_loop
-async def test_ids_of_a_folder_from_before_they_proved_themselves_stay_good_and_are_not_given_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(IssuedIds, "decide_key", lambda self, key: [])
-    async with bench() as it:
-        plain = [(await it.transactions.init()).producer_id for _ in range(3)]
-        named = await it.transactions.init("name")
-        assert max(plain) < 1_000
-        monkeypatch.undo()
-        await it.restart()
-        last = it.transactions.state.ids.reserved - 1
-        fresh = [(await it.transactions.init()).producer_id for _ in range(3)]
-        await it.restart()
-        for each in (*plain, *fresh):
-            it.transactions.producers.check(each, 0)
-        it.transactions.producers.check(named.producer_id, named.epoch)
-        assert min(fresh) > 1 << 52
-        with pytest.raises(UnknownProducer):
-            it.transactions.producers.check(last + 1, 0)
-        again = await it.transactions.init("name")
-        assert (again.producer_id, again.epoch) == (named.producer_id, named.epoch + 1)
 
 
 @on_a_loop
@@ -153,7 +133,7 @@ async def test_a_name_that_nobody_uses_is_forgotten_and_its_producer_is_fenced_f
         with pytest.raises(Overloaded):
             await it.transactions.init("another")
         it.pass_ms(HOUR_MS + 1)
-        it.transactions.tidy()
+        await it.transactions.tidy()
         for _ in range(2):
             with pytest.raises(ProducerFenced):
                 it.transactions.begin(old.producer_id, old.epoch)
@@ -169,10 +149,10 @@ async def test_a_name_that_is_used_is_not_forgotten_over_restarts_either() -> No
         for turn in range(12):
             it.pass_ms(HOUR_MS // 3)
             it.transactions.producers.check(made.producer_id, made.epoch)
-            it.transactions.tidy()
+            await it.transactions.tidy()
             if turn % 3 == 2:
                 await it.restart()
-                it.transactions.tidy()
+                await it.transactions.tidy()
         it.transactions.begin(made.producer_id, made.epoch)
 
 
@@ -183,7 +163,7 @@ async def test_taking_over_a_name_aborts_what_was_left_open_or_prepared() -> Non
             left = await it.begin("name")
             await it.publish(left, b"v")
             if is_prepared:
-                await it.transactions.ending.prepare(left.transaction_id)
+                await it.transactions.prepare(left.transaction_id)
             made = await it.transactions.init("name")
             with pytest.raises(TransactionAborted, match="taken over"):
                 await it.commit(left)
@@ -202,7 +182,7 @@ async def test_taking_over_while_a_transaction_is_being_ended_waits_for_that(wor
         left = await it.begin("name")
         await it.publish(left, b"v")
         if work == "commit_many":
-            await it.transactions.ending.prepare(left.transaction_id)
+            await it.transactions.prepare(left.transaction_id)
             begun = asyncio.create_task(it.transactions.keys.commit_many("key", [left.transaction_id]))
         else:
             begun = asyncio.create_task(getattr(it, work)(left))
@@ -210,7 +190,7 @@ async def test_taking_over_while_a_transaction_is_being_ended_waits_for_that(wor
         made, other = await asyncio.gather(it.transactions.init("name"), it.transactions.init("name"))
         await begun
         assert {made.epoch, other.epoch} == {1, 2}
-        assert it.transactions.opened.all() == []
+        assert it.transactions.coordinators.all_open() == []
         is_committed = work.startswith("commit")
         assert await it.values() == ([b"v"] if is_committed else [])
         it.begin_as(made if made.epoch == 2 else other)
@@ -258,7 +238,7 @@ async def test_nothing_can_be_added_to_a_transaction_that_is_not_ongoing() -> No
     async with bench() as it:
         transaction = await it.begin()
         await it.publish(transaction, b"v")
-        await it.transactions.ending.prepare(transaction.transaction_id)
+        await it.transactions.prepare(transaction.transaction_id)
         with pytest.raises(TransactionConflict, match="prepared"):
             await it.publish(transaction, b"w")
         with pytest.raises(TransactionConflict, match="prepared"):
@@ -289,11 +269,11 @@ async def test_ending_a_transaction_again_is_answered_the_same_and_the_other_end
             with pytest.raises(TransactionAborted):
                 await it.commit(aborted)
             with pytest.raises(TransactionAborted):
-                await it.transactions.ending.prepare(aborted.transaction_id)
+                await it.transactions.prepare(aborted.transaction_id)
         with pytest.raises(TransactionNotFound):
-            await it.transactions.ending.commit("1-0-abc")
+            await it.transactions.commit("1-0-abc")
         assert len(await it.values()) == 1
-        assert (it.transactions.ending.tally.committed, it.transactions.ending.tally.aborted) == (2, 2)
+        assert (it.transactions.tally.committed, it.transactions.tally.aborted) == (2, 2)
 
 
 @on_a_loop
@@ -313,11 +293,11 @@ async def test_a_commit_is_known_after_a_restart() -> None:
 async def test_an_empty_transaction_that_is_prepared_can_be_committed_and_leaves_nothing() -> None:
     async with bench() as it:
         transaction = await it.begin()
-        await it.transactions.ending.prepare(transaction.transaction_id)
+        await it.transactions.prepare(transaction.transaction_id)
         await it.commit(transaction)
         await it.commit(transaction)
         await it.restart()
-        assert it.transactions.opened.all() == []
+        assert it.transactions.coordinators.all_open() == []
         await it.commit(transaction)
 
 
@@ -350,7 +330,7 @@ async def test_a_commit_is_carried_out_to_its_end_when_the_one_who_asked_goes_aw
         asked.cancel()
         await all_done(it)
         assert await it.values() == [b"v"]
-        assert it.transactions.opened.all() == []
+        assert it.transactions.coordinators.all_open() == []
 
 
 # Times
@@ -365,17 +345,17 @@ async def test_a_transaction_is_aborted_when_its_time_is_up_whatever_its_produce
         await it.publish(None, b"behind")
         it.pass_ms(9_999)
         it.transactions.producers.check(second.producer_id, second.epoch)
-        assert len(it.transactions.opened.all()) == 2
+        assert len(it.transactions.coordinators.all_open()) == 2
         it.pass_ms(1)
         await all_done(it)
-        assert it.transactions.opened.all() == [first]
+        assert it.transactions.coordinators.all_open() == [first]
         with pytest.raises(TransactionAborted, match="within its timeout"):
             await it.commit(second)
         it.pass_ms(50_000)
         await all_done(it)
-        assert it.transactions.opened.all() == []
+        assert it.transactions.coordinators.all_open() == []
         assert await it.values() == [b"behind"]
-        assert it.transactions.ending.tally.timed_out == 2
+        assert it.transactions.tally.timed_out == 2
 
 
 @on_a_loop
@@ -384,14 +364,14 @@ async def test_a_prepared_transaction_has_a_time_of_its_own_also_over_a_restart(
         first, second = await it.prepared(b"first"), await it.prepared(b"second")
         it.pass_ms(HOUR_MS - 1)
         await it.restart()
-        await it.transactions.ending.commit(first)
+        await it.transactions.commit(first)
         assert await it.values() == [b"first"]
         it.pass_ms(1)
         await all_done(it)
         with pytest.raises(TransactionAborted):
-            await it.transactions.ending.commit(second)
+            await it.transactions.commit(second)
         await it.restart()
-        assert it.transactions.opened.all() == []
+        assert it.transactions.coordinators.all_open() == []
         assert await it.values() == [b"first"]
 
 
@@ -433,7 +413,7 @@ async def test_a_transaction_cannot_be_committed_when_one_of_its_topics_was_dele
         with pytest.raises(TransactionAborted, match="deleted"):
             await it.commit(transaction)
         assert await it.values() == []
-        assert it.transactions.opened.all() == []
+        assert it.transactions.coordinators.all_open() == []
 
 
 @on_a_loop
@@ -442,13 +422,13 @@ async def test_a_prepared_transaction_is_committed_in_those_of_its_topics_that_a
         transaction = await it.begin()
         await it.publish(transaction, b"v")
         await it.publish(transaction, b"v", topic=OTHER)
-        await it.transactions.ending.prepare(transaction.transaction_id)
+        await it.transactions.prepare(transaction.transaction_id)
         await it.broker.delete_topic(OTHER)
         await it.restart()
         await it.commit(transaction)
         assert await it.values() == [b"v"]
         await it.restart()
-        await until(lambda: not it.transactions.state.decided)
+        await until(lambda: not coordinators.decided(it.broker))
         assert await it.values() == [b"v"]
 
 
@@ -483,14 +463,14 @@ async def test_an_end_that_cannot_be_written_everywhere_is_written_as_soon_as_it
         await it.publish(transaction, b"v", topic=OTHER)
         fails = cannot_write(it, OTHER, DiskFull("no room"))
         await (it.commit if is_commit else it.abort)(transaction)
-        assert transaction.transaction_id in it.transactions.completion.held_up
+        assert transaction.transaction_id in it.transactions.held_up()
         seen = [b"v"] if is_commit else []
         assert await it.values() == seen
         assert await it.values(OTHER) == []
         fails.clear()
-        await until(lambda: not it.transactions.completion.held_up)
+        await until(lambda: not it.transactions.held_up())
         assert await it.values(OTHER) == seen
-        await until(lambda: not it.transactions.state.decided)
+        await until(lambda: not coordinators.decided(it.broker))
 
 
 @on_a_loop
@@ -510,7 +490,7 @@ async def test_the_next_transaction_of_a_producer_waits_where_the_end_of_the_las
         with pytest.raises(Overloaded, match="could not be written"):
             await it.publish(second, b"second")
         await it.publish(second, b"elsewhere", topic=OTHER)
-        await until(lambda: not it.transactions.completion.held_up)
+        await until(lambda: not it.transactions.held_up())
         await it.publish(second, b"second")
         await (it.abort if is_commit else it.commit)(second)
         assert await it.values() == [b"first" if is_commit else b"second"]
@@ -530,7 +510,7 @@ async def test_a_commit_that_one_partition_can_never_and_another_only_later_writ
         fails = cannot_write(it, OTHER, DiskFull("no room"))
         await it.commit(transaction)
         fails.clear()
-        await until(lambda: not it.transactions.completion._late)
+        await until(lambda: coordinators.are_all_ended(it.broker))
         await asyncio.sleep(0.01)
         await it.restart()
         assert await it.values() == [b"v"]
@@ -544,7 +524,7 @@ async def test_a_transaction_that_cannot_be_decided_for_want_of_room_can_be_comm
             transaction = await it.begin()
             await it.publish(transaction, b"v")
             if is_prepared:
-                await it.transactions.ending.prepare(transaction.transaction_id)
+                await it.transactions.prepare(transaction.transaction_id)
             it.full()
             with pytest.raises(DiskFull):
                 await it.commit(transaction)
@@ -562,7 +542,7 @@ async def test_a_transaction_that_cannot_be_decided_for_want_of_room_can_be_comm
         it.room()
         it.pass_ms(1_000)
         await all_done(it)
-        assert it.transactions.opened.all() == []
+        assert it.transactions.coordinators.all_open() == []
         assert await it.values() == [b"v", b"v"]
 
 
@@ -573,10 +553,10 @@ async def test_a_transaction_that_cannot_be_prepared_or_aborted_for_want_of_room
         await it.publish(transaction, b"v")
         it.full()
         with pytest.raises(DiskFull):
-            await it.transactions.ending.prepare(transaction.transaction_id)
+            await it.transactions.prepare(transaction.transaction_id)
         assert transaction.state == "ongoing"
         it.room()
-        await it.transactions.ending.prepare(transaction.transaction_id)
+        await it.transactions.prepare(transaction.transaction_id)
         it.full()
         with pytest.raises(DiskFull):
             await it.abort(transaction)
@@ -585,7 +565,7 @@ async def test_a_transaction_that_cannot_be_prepared_or_aborted_for_want_of_room
             await it.transactions.init("name")
         it.room()
         await it.transactions.init("name")
-        assert it.transactions.opened.all() == []
+        assert it.transactions.coordinators.all_open() == []
 
 
 @on_a_loop
@@ -607,9 +587,9 @@ async def test_groups_are_told_of_an_end_as_soon_as_there_is_room(
 
         shard.append = refused  # type: ignore[method-assign]
         await (it.commit if is_commit else it.abort)(transaction)
-        assert it.transactions.opened.all() == []
+        assert it.transactions.coordinators.all_open() == []
         shard.append = append  # type: ignore[method-assign]
-        await until(lambda: not it.transactions.completion.held_up)
+        await until(lambda: not it.transactions.held_up())
         assert it.lag() == (0 if is_commit else 1)
         assert len(await it.poll()) == it.lag()
 
@@ -660,7 +640,7 @@ async def test_a_transaction_whose_partition_has_failed_is_aborted_everywhere() 
         with pytest.raises(TransactionAborted, match="made safe"):
             await it.commit(transaction)
         assert await it.values() == []
-        assert it.transactions.opened.all() == []
+        assert it.transactions.coordinators.all_open() == []
         await it.restart()
         assert await it.values() == []
         assert await it.values(OTHER) == []
@@ -674,7 +654,8 @@ async def test_when_the_journal_has_failed_nothing_is_committed_or_aborted_but_w
         ongoing, other, prepared = await it.begin(), await it.begin(), await it.prepared(b"prepared")
         await it.publish(ongoing, b"ongoing", topic=OTHER)
         await it.publish(other, b"other", topic=OTHER)
-        it.transactions._journal.log.fail("broken")
+        for each in coordinators.all_of(it.broker):
+            each.own.journal.log.fail("broken")
         with pytest.raises(StorageFailed):
             await it.commit(ongoing)
         with pytest.raises(StorageFailed):
@@ -687,7 +668,7 @@ async def test_when_the_journal_has_failed_nothing_is_committed_or_aborted_but_w
         assert await it.values(OTHER) == []
         await it.restart()
         assert await it.values(OTHER) == []
-        assert [each.transaction_id for each in it.transactions.opened.all()] == [prepared]
+        assert [each.transaction_id for each in it.transactions.coordinators.all_open()] == [prepared]
         assert await it.transactions.keys.committed_under("key") is None
 
 
@@ -703,7 +684,7 @@ async def test_a_group_whose_journal_has_failed_does_not_keep_a_transaction_from
                 await it.ack_in(transaction, await it.poll())
                 shard_of(it.broker, TOPIC).journal.log.fail("broken")
             await getattr(it, end)(transaction)
-            assert it.transactions.opened.all() == []
+            assert it.transactions.coordinators.all_open() == []
         await it.restart()
         assert await it.values(OTHER) == [b"v"]
         assert it.lag() == 1
@@ -727,7 +708,7 @@ async def test_whoever_comes_first_with_a_key_wins_and_everyone_is_told_the_same
         assert known is not None
         assert known.transactions == [first, second]
         assert await it.transactions.keys.committed_under("other") is None
-        await it.transactions.ending.abort(rerun)
+        await it.transactions.abort(rerun)
         assert await it.values() == [b"first"]
         assert await it.values(OTHER) == [b"first, other"]
 
@@ -741,7 +722,7 @@ async def test_of_two_who_come_at_once_with_a_key_only_one_commits() -> None:
         assert [each.is_new for each in answers] == [True, False, False]
         assert {tuple(each.transactions) for each in answers} == {(one,)}
         assert await it.values() == [b"one"]
-        assert it.transactions.opened.find(other).state == "prepared"
+        assert it.transactions.find(other).state == "prepared"
 
 
 @on_a_loop
@@ -757,7 +738,7 @@ async def test_a_key_that_could_not_be_used_for_want_of_room_is_free() -> None:
         assert [type(each) for each in failed] == [DiskFull, DiskFull]
         it.room()
         assert (await it.transactions.keys.commit_many("key", [other])).is_new
-        await it.transactions.ending.abort(one)
+        await it.transactions.abort(one)
         assert await it.values() == [b"other"]
 
 
@@ -766,8 +747,8 @@ async def test_transactions_that_are_not_all_prepared_are_not_committed_under_a_
     async with bench() as it:
         prepared, committed, aborted = await it.prepared(b"p"), await it.prepared(b"c"), await it.prepared(b"a")
         ongoing = await it.begin()
-        await it.transactions.ending.commit(committed)
-        await it.transactions.ending.abort(aborted)
+        await it.transactions.commit(committed)
+        await it.transactions.abort(aborted)
         for bad, error in (
             (ongoing.transaction_id, TransactionConflict),
             (committed, TransactionConflict),
@@ -780,7 +761,7 @@ async def test_transactions_that_are_not_all_prepared_are_not_committed_under_a_
         for key in ("", "x" * 1_001):
             with pytest.raises(InvalidRequest):
                 await it.transactions.keys.commit_many(key, [prepared])
-        assert it.transactions.opened.find(prepared).state == "prepared"
+        assert it.transactions.find(prepared).state == "prepared"
         assert await it.transactions.keys.committed_under("key") is None
         assert (await it.transactions.keys.commit_many("key", [prepared])).is_new
 
@@ -788,8 +769,11 @@ async def test_transactions_that_are_not_all_prepared_are_not_committed_under_a_
 @on_a_loop
 async def test_nobody_is_told_of_a_key_before_it_is_durable() -> None:
     async with bench() as it:
-        one = await it.prepared(b"one")
-        gate = held_back(it)
+        made = await it.transactions.init()
+        transaction = it.transactions.begin(made.producer_id, made.epoch, for_key="key")
+        await it.publish(transaction, b"one")
+        await it.prepare(transaction)
+        one, gate = transaction.transaction_id, held_back(it)
         first = asyncio.create_task(it.transactions.keys.commit_many("key", [one]))
         await asyncio.sleep(0)
         others = [
@@ -812,7 +796,7 @@ async def test_keys_are_forgotten_after_their_time_and_beyond_their_number() -> 
         for number in range(5):
             it.pass_ms(1)
             await it.transactions.keys.commit_many(f"key {number}", [])
-        it.transactions.tidy()
+        await it.transactions.tidy()
 
         async def known() -> list[int]:
             return [each for each in range(5) if await it.transactions.keys.committed_under(f"key {each}") is not None]
@@ -821,7 +805,7 @@ async def test_keys_are_forgotten_after_their_time_and_beyond_their_number() -> 
         await it.restart()
         assert await known() == [2, 3, 4]
         it.pass_ms(HOUR_MS + 1)
-        it.transactions.tidy()
+        await it.transactions.tidy()
         assert await known() == []
 
 
@@ -864,7 +848,7 @@ async def test_a_restart_keeps_what_was_prepared_with_its_acks_offsets_and_delay
         await it.publish(transaction, b"v", topic=OTHER)
         await it.publish(transaction, b"later", topic=OTHER, delay_ms=1_000)
         await it.publish(None, b"behind", topic=OTHER)
-        await it.transactions.ending.prepare(transaction.transaction_id)
+        await it.transactions.prepare(transaction.transaction_id)
         for _ in range(2):
             await it.restart()
             it.pass_ms(600)
@@ -884,7 +868,8 @@ async def test_what_was_decided_and_not_ended_is_carried_out_again_once_beside_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with bench() as it:
-        monkeypatch.setattr(it.transactions.completion, "_note", nothing)
+        for each in coordinators.all_of(it.broker):
+            monkeypatch.setattr(each.completion, "_note", nothing)
         await it.join()
         await it.publish(None, b"a", b"b")
         some = await it.poll()
@@ -897,9 +882,9 @@ async def test_what_was_decided_and_not_ended_is_carried_out_again_once_beside_i
         await it.commit(first)
         second = it.begin_as(made)
         await it.publish(second, b"second")
-        assert it.transactions.state.decided
+        assert coordinators.decided(it.broker)
         await it.restart()
-        await until(lambda: not it.transactions.state.decided)
+        await until(lambda: not coordinators.decided(it.broker))
         for _ in range(2):
             assert await it.values() == [b"a", b"b", b"first"]
             assert await it.values(OTHER) == [b"first"]
@@ -918,6 +903,7 @@ async def test_a_start_on_a_full_disk_neither_aborts_what_was_committed_nor_forg
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(goqueue.broker.transactions.completion, "_TRY_AGAIN_S", 0.001)
+    monkeypatch.setattr(goqueue.broker.transactions.thawing, "_TRY_AGAIN_S", 0.001)
     async with bench() as it:
         await it.join()
         await it.publish(None, b"a", b"b")
@@ -927,17 +913,18 @@ async def test_a_start_on_a_full_disk_neither_aborts_what_was_committed_nor_forg
         await it.ack_in(left, some[1:])
         await it.publish(committed, b"committed", topic=OTHER)
         await it.publish(left, b"left", topic=OTHER)
-        monkeypatch.setattr(it.transactions.completion, "carry_out", nothing)
-        await it.commit(committed)
+        with monkeypatch.context() as patch:
+            patch.setattr(TransactionCompletion, "carry_out", nothing)
+            await it.commit(committed)
         fails = [DiskFull("no room")]
         fail_while(fails, monkeypatch, Partition, "append_marker")
         fail_while(fails, monkeypatch, Shard, "append")
         await it.restart()
         assert await it.values(OTHER) == []
         fails.clear()
-        await until(lambda: not it.transactions.completion._late)
+        await until(lambda: coordinators.are_all_ended(it.broker))
         assert await it.values(OTHER) == [b"committed"]
-        assert it.transactions.completion.held_up == {}
+        assert it.transactions.held_up() == {}
         await it.join(name="again")
         assert [each.value for each in await it.poll(member=it.members["again"])] == [b"b"]
 
@@ -959,7 +946,8 @@ async def test_what_a_crash_left_behind_a_marker_that_it_took_is_of_the_next_tra
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with bench() as it:
-        monkeypatch.setattr(it.transactions.completion, "_note", nothing)
+        for each in coordinators.all_of(it.broker):
+            monkeypatch.setattr(each.completion, "_note", nothing)
         made = await it.transactions.init()
         first = it.begin_as(made)
         await it.publish(first, b"first")
@@ -975,8 +963,8 @@ async def test_what_a_crash_left_behind_a_marker_that_it_took_is_of_the_next_tra
         left.damage(path, lambda content: content[:start] + bytes(end - start) + content[end:])
     async with bench(left) as it:
         assert await it.values() == [b"first", b"behind"]
-        await until(lambda: not it.transactions.state.decided)
-        await it.transactions._journal.settled()
+        await until(lambda: not coordinators.decided(it.broker))
+        await Journal.all_settled([each.own.journal for each in coordinators.all_of(it.broker)])
         # Without the file that a broker writes when it stops.
         left = it.disk.crash(Random(0))
     async with bench(left) as it:

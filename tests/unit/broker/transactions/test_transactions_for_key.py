@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from doubles.async_tests import until
@@ -11,7 +12,10 @@ from doubles.power_loss import PowerLossDisk
 from doubles.transaction_bench import OTHER, Bench, bench
 
 from goqueue.broker.transactions.commit_keys import MAX_KEY_LENGTH
+from goqueue.broker.transactions.coordinator_journal import CoordinatorJournal
+from goqueue.broker.transactions.key_outcomes import KeyOutcomes
 from goqueue.broker.transactions.open_transactions import OpenTransaction
+from goqueue.coordination.transaction_records import Aborted, TransactionsEvent
 from goqueue.model.errors import InvalidRequest, TransactionAborted, TransactionConflict
 
 KEY = "spark/query/7"
@@ -27,12 +31,12 @@ async def begun(it: Bench, *values: bytes, key: str = KEY, topic: str = OTHER) -
 
 async def prepared(it: Bench, *values: bytes, key: str = KEY, topic: str = OTHER) -> str:
     transaction = await begun(it, *values, key=key, topic=topic)
-    await it.transactions.ending.prepare(transaction.transaction_id)
+    await it.transactions.prepare(transaction.transaction_id)
     return transaction.transaction_id
 
 
 def left(it: Bench) -> list[str]:
-    return [each.transaction_id for each in it.transactions.opened.all()]
+    return [each.transaction_id for each in it.transactions.coordinators.all_open()]
 
 
 async def nothing_is_left(it: Bench) -> None:
@@ -50,10 +54,10 @@ async def test_what_is_open_or_prepared_for_a_key_is_aborted_when_others_are_com
         await until(lambda: left(it) == [another_job, plain])
         for each in (killed.transaction_id, twice):
             with pytest.raises(TransactionAborted, match="others were committed under the key"):
-                await it.transactions.ending.prepare(each)
-        await it.transactions.ending.commit(another_job)
+                await it.transactions.prepare(each)
+        await it.transactions.commit(another_job)
         assert await it.values(OTHER) == [b"another job", b"a", b"b"]
-        assert it.transactions.ending.tally.timed_out == 0
+        assert it.transactions.tally.timed_out == 0
 
 
 @on_a_loop
@@ -63,8 +67,8 @@ async def test_nothing_is_aborted_before_the_key_is_used() -> None:
         with pytest.raises(TransactionConflict, match="not prepared"):
             await it.transactions.keys.commit_many(KEY, [one, other.transaction_id])
         # Each may also end on its own: that says nothing of the rest.
-        await it.transactions.ending.commit(one)
-        await it.transactions.ending.abort(other.transaction_id)
+        await it.transactions.commit(one)
+        await it.transactions.abort(other.transaction_id)
         third = await prepared(it, b"third")
         assert left(it) == [third]
         assert (await it.transactions.keys.commit_many(KEY, [third])).is_new
@@ -75,7 +79,7 @@ async def test_what_is_being_prepared_at_that_moment_is_aborted_as_soon_as_it_is
     disk = PowerLossDisk()
     async with bench(disk) as it:
         won, slow = await prepared(it, b"won"), await begun(it, b"slow")
-        preparing = asyncio.create_task(it.transactions.ending.prepare(slow.transaction_id))
+        preparing = asyncio.create_task(it.transactions.prepare(slow.transaction_id))
         await asyncio.sleep(0)
         assert slow.state == "preparing"
         committing = asyncio.create_task(it.transactions.keys.commit_many(KEY, [won]))
@@ -95,7 +99,7 @@ async def test_what_was_prepared_while_the_key_was_decided_is_aborted_when_that_
         slow.state = "preparing"
         await it.transactions.keys.commit_many(KEY, [won])
         assert left(it) == [slow.transaction_id]
-        await it.transactions.ending._prepare(slow)
+        await it.transactions.coordinators.of(slow.transaction_id).ending._prepare(slow)
         await nothing_is_left(it)
         assert await it.values(OTHER) == [b"won"]
 
@@ -149,12 +153,12 @@ async def test_a_start_finishes_what_a_stop_between_the_decision_and_the_aborts_
     async with bench() as it:
         won, lost, kept = await prepared(it, b"won"), await prepared(it, b"lost"), await prepared(it, b"x", key="other")
         with monkeypatch.context() as patch:
-            patch.setattr(it.transactions.ending, "abort_superseded", lambda: None)
+            patch.setattr(KeyOutcomes, "abort_superseded", lambda self: None)
             await it.transactions.keys.commit_many(KEY, [won])
             assert left(it) == [lost, kept]
         await it.restart()
         await until(lambda: left(it) == [kept])
-        assert it.transactions.opened.find(kept).for_key == "other"
+        assert it.transactions.find(kept).for_key == "other"
         assert await it.values(OTHER) == [b"won"]
         await it.restart()
         assert left(it) == [kept]
@@ -162,24 +166,21 @@ async def test_a_start_finishes_what_a_stop_between_the_decision_and_the_aborts_
 
 
 @on_a_loop
-async def test_what_could_not_be_aborted_is_tried_again() -> None:
+async def test_what_could_not_be_aborted_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async with bench() as it:
         won, lost = await prepared(it, b"won"), await prepared(it, b"lost")
-        propose = it.transactions._journal.propose
+        propose = CoordinatorJournal.propose
 
-        def refuse_aborts(events: list[object]) -> None:
-            if any(type(each).__name__ == "Aborted" for each in events):
+        def refuse_aborts(own: CoordinatorJournal, events: Sequence[TransactionsEvent]) -> None:
+            if any(isinstance(each, Aborted) for each in events):
                 raise InvalidRequest("not now")
-            propose(events)  # type: ignore[arg-type]
+            propose(own, events)
 
-        it.transactions._journal.propose = refuse_aborts  # type: ignore[assignment,method-assign]
-        await it.transactions.keys.commit_many(KEY, [won])
-        await until(
-            lambda: (
-                it.transactions.opened.find(lost).state == "prepared" and it.transactions.opened.find(lost).work is None
-            )
-        )
-        it.transactions._journal.propose = propose  # type: ignore[method-assign]
+        with monkeypatch.context() as patch:
+            patch.setattr(CoordinatorJournal, "propose", refuse_aborts)
+            await it.transactions.keys.commit_many(KEY, [won])
+            found = it.transactions.find(lost)
+            await until(lambda: found.state == "prepared" and found.work is None)
         it.pass_ms(1_000)
         await nothing_is_left(it)
         assert await it.values(OTHER) == [b"won"]
@@ -192,7 +193,7 @@ async def test_asking_again_for_a_key_aborts_what_came_meanwhile() -> None:
         await it.transactions.keys.commit_many(KEY, [won])
         # As if it had been begun when nobody knew of the key: it expired, and was used again.
         late = await prepared(it, b"late", key="unused")
-        it.transactions.opened.find(late).for_key = KEY
+        it.transactions.find(late).for_key = KEY
         assert not (await it.transactions.keys.commit_many(KEY, [late])).is_new
         await nothing_is_left(it)
         assert await it.values(OTHER) == [b"won"]
@@ -209,7 +210,7 @@ async def test_a_later_one_of_a_series_ends_what_was_meant_for_those_before_and_
         await until(lambda: left(it) == [next_one])
         for late in (stale, open_one.transaction_id):
             with pytest.raises(TransactionAborted):
-                await it.transactions.ending.prepare(late)
+                await it.transactions.prepare(late)
         again = await it.transactions.keys.commit_many("job#4", [])
         assert (again.is_new, again.messages, again.transactions) == (False, 1, [won])
         known = await it.transactions.keys.committed_under("job#3")
@@ -227,7 +228,7 @@ async def test_a_later_one_of_a_series_ends_what_was_meant_for_those_before_and_
 async def test_what_is_prepared_for_a_key_waits_while_others_still_write_for_it() -> None:
     async with bench() as it:
         first = await prepared(it, b"first")
-        (waiting,) = it.transactions.opened.all()
+        (waiting,) = it.transactions.coordinators.all_open()
         before_ns = waiting.deadline_ns
         it.clock.advance_ms(60_000)
         second = await prepared(it, b"second")

@@ -478,5 +478,5 @@ async def test_what_a_producer_gave_up_comes_again_after_a_pause_and_what_was_en
         [other] = await it.poll()
         transaction = await it.begin()
         await it.ack_in(transaction, [other])
-        await it.transactions.ending.abort(transaction.transaction_id, AbortReason(AbortCause.OPERATOR))
+        await it.transactions.abort(transaction.transaction_id, AbortReason(AbortCause.OPERATOR))
         assert [each.value for each in await it.poll()] == [b"w"]

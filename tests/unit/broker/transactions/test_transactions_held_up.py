@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 import pytest
+from doubles import coordinators
 from doubles.async_tests import until
 from doubles.loop import on_a_loop
 from doubles.transaction_bench import OTHER, Bench, bench
@@ -58,7 +59,7 @@ async def test_a_start_that_has_no_room_for_a_marker_aborts_nothing_that_was_com
             await it.commit(transaction)
             assert await it.values() == []
             await it.restart()
-        await until(lambda: not it.transactions.completion.held_up)
+        await until(lambda: not it.transactions.held_up())
         assert await it.values() == [b"v"]
 
 
@@ -89,7 +90,7 @@ async def test_the_end_of_a_transaction_is_not_noted_while_a_marker_is_not_durab
         transaction = await it.begin()
         await it.publish(transaction, b"v")
         await it.publish(transaction, b"w", topic=OTHER)
-        log, noted = it.broker.topic(OTHER).partitions[0].log, it.broker._transaction_journal
+        log = it.broker.topic(OTHER).partitions[0].log
         made_durable = TransactionCompletion._made_durable
 
         async def with_a_failing_disk(ends: TransactionCompletion, endings: object) -> set[Partition]:
@@ -98,8 +99,8 @@ async def test_the_end_of_a_transaction_is_not_noted_while_a_marker_is_not_durab
 
         monkeypatch.setattr(TransactionCompletion, "_made_durable", with_a_failing_disk)
         await it.commit(transaction)
-        await until(lambda: it.transactions.completion._finisher is None)
-        assert transaction.transaction_id in noted.machine.decided
+        await until(lambda: coordinators.are_noted(it.broker))
+        assert coordinators.decided(it.broker) == [transaction.transaction_id]
 
 
 @on_a_loop
@@ -129,7 +130,7 @@ async def test_a_transaction_is_aborted_whole_if_a_topic_goes_while_it_is_made_s
 @on_a_loop
 async def test_no_id_is_given_before_the_block_that_it_is_of_is_reserved() -> None:
     async with bench() as it:
-        reserved = it.broker._transaction_journal.machine.ids
+        reserved = it.transactions.coordinators.ids
         given = set()
         for _ in range(1_500):
             producer = await it.transactions.init()
@@ -145,12 +146,12 @@ async def test_a_transaction_is_committed_only_if_it_is_all_that_its_producer_ha
     async with bench() as it:
         transaction = await it.begin()
         await it.publish(transaction, b"v")
-        incarnation = it.transactions.incarnation
+        incarnation = transaction.incarnation
         knows = Known(incarnation - 1, 1) if missing == "an incarnation" else Known(incarnation, 2)
         with pytest.raises(TransactionAborted):
-            await it.transactions.ending.commit(transaction.transaction_id, knows)
+            await it.transactions.commit(transaction.transaction_id, knows)
         assert await it.values() == []
         other = await it.begin()
         await it.publish(other, b"w")
-        await it.transactions.ending.commit(other.transaction_id, Known(incarnation, 1))
+        await it.transactions.commit(other.transaction_id, Known(other.incarnation, 1))
         assert await it.values() == [b"w"]

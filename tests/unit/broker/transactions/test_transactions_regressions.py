@@ -6,6 +6,7 @@ import asyncio
 from random import Random
 
 import pytest
+from doubles import coordinators
 from doubles.group_scripts import ROOT
 from doubles.loop import on_a_loop
 from doubles.transaction_bench import GROUP, OTHER, TOPIC, Bench, bench
@@ -312,10 +313,10 @@ async def test_a_producer_cannot_abort_what_is_no_id_of_a_transaction() -> None:
             with pytest.raises(TransactionConflict) as told:
                 await it.transactions.abort_own(own + made_up, made.producer_id, made.epoch)
             assert len(str(told.value)) < 200
-        assert not it.transactions.opened.reasons
+        assert not coordinators.aborted(it.broker)
         # One that a producer may have chosen and has not used yet is remembered.
         await it.transactions.abort_own(own + "0" * 16, made.producer_id, made.epoch)
-        assert list(it.transactions.opened.reasons) == [own + "0" * 16]
+        assert coordinators.aborted(it.broker) == [own + "0" * 16]
 
 
 @on_a_loop

@@ -44,11 +44,11 @@ async def test_every_abort_is_one_line_of_the_log(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.DEBUG, BROKER):
         async with bench() as it:
             asked = await written(it, "a")
-            await it.transactions.ending.abort(asked)
+            await it.transactions.abort(asked)
             assert told(caplog) == [aborted("DEBUG", asked, "a", "its producer asked for it")]
 
             hung = await written(it, "b")
-            await it.transactions.ending.abort(hung, AbortReason(AbortCause.OPERATOR, "it hangs"))
+            await it.transactions.abort(hung, AbortReason(AbortCause.OPERATOR, "it hangs"))
             assert told(caplog) == [aborted("INFO", hung, "b", "an operator asked for it: it hangs")]
 
             left = await written(it, "c")
@@ -56,16 +56,16 @@ async def test_every_abort_is_one_line_of_the_log(caplog: pytest.LogCaptureFixtu
             assert told(caplog) == [aborted("INFO", left, "c", "its producer's id was taken over by another")]
 
             late = await written(it, "d")
-            await it.transactions.ending.prepare(late)
+            await it.transactions.prepare(late)
             it.pass_ms(10 * 86_400_000)
-            await until(lambda: not it.transactions.opened.all())
+            await until(lambda: not it.transactions.coordinators.all_open())
             reason = "it was not ended within its timeout"
             assert told(caplog) == [aborted("WARNING", late, "d", reason, "prepared")]
 
             failed = await written(it, "e")
             await it.broker.delete_topic(OTHER)
             with pytest.raises(TransactionAborted):
-                await it.transactions.ending.commit(failed)
+                await it.transactions.commit(failed)
             [(level, _, fields)] = told(caplog)
             assert (level, fields["transaction"], fields["state"]) == ("WARNING", failed, "preparing commit")
             assert "was deleted" in str(fields["reason"])
@@ -77,7 +77,7 @@ async def test_a_start_names_what_it_takes_up(caplog: pytest.LogCaptureFixture) 
         async with bench() as it:
             await written(it, "left")
             prepared = await written(it, "kept")
-            await it.transactions.ending.prepare(prepared)
+            await it.transactions.prepare(prepared)
             told(caplog)
             await it.restart()
             fields = {"aborted": 1, "aborted_of": ["left"], "prepared": 1, "prepared_ids": [prepared]}

@@ -11,8 +11,8 @@ from doubles.power_loss import PowerLossDisk
 
 from goqueue.broker.broker import Broker
 from goqueue.broker.registry.schema_draft import SchemaDraft
+from goqueue.coordination.earlier_transactions import EarlierTransactions
 from goqueue.coordination.schemas import Schemas
-from goqueue.coordination.transactions import Transactions
 from goqueue.model.errors import CorruptData, ProducerFenced, UnknownProducer
 from goqueue.storage.files.data_folder import RESTORED
 from goqueue.storage.files.files import OsFiles
@@ -24,7 +24,7 @@ def draft(name: str) -> SchemaDraft:
 
 def number_of(running: Broker, producer_id: int) -> int:
     """How many ids were given before this one, at the most."""
-    number = running.transactions.state.ids.number_of(producer_id)
+    number = running.transactions.coordinators.ids.number_of(producer_id)
     assert number is not None
     return number
 
@@ -62,7 +62,7 @@ async def test_ids_that_were_given_after_the_instant_are_not_given_again(tmp_pat
         assert schema_after > 1_000_000 > schema_before
         key = running._catalog.machine.state.receipt_key
         assert key != key_before
-        for journal in (running._transaction_journal, running._schema_journal):
+        for journal in (running._catalog, running._schema_journal):
             await journal.snapshot()
     async with Broker(copy) as running:
         # Once: a start like any other.
@@ -80,7 +80,7 @@ async def test_a_name_that_was_taken_over_after_the_instant_is_no_two_producers(
         for each in (since, other):
             with pytest.raises(ProducerFenced):
                 running.transactions.producers.check(each.producer_id, each.epoch)
-        for journal in (running._transaction_journal, running._schema_journal):
+        for journal in (running._catalog, running._schema_journal):
             await journal.snapshot()
     async with Broker(copy) as running:
         assert running.schemas.state.last_id > 1_000_000
@@ -131,7 +131,7 @@ async def test_no_broker_starts_where_a_restore_was_broken_off(tmp_path: Path) -
 
 
 def test_states_from_before_ids_could_be_skipped_are_read() -> None:
-    state = Transactions()
+    state = EarlierTransactions()
     state.restore("ids", b"1001")
     assert state.ids.reserved == 1_001
     schemas = Schemas()

@@ -43,6 +43,7 @@ _REPLACED_WHOLE = {"FORMAT", "checkpoint", "delays", "producers"}
 _SNAPSHOTS = "snapshots"
 _HIDDEN = "(hidden; --full shows it)"
 _MAKE_KEYS = {"receipt_key_made", "id_key_made"}
+_CONVERTED_IDS = "ids_converted"
 _IDS, _PART = "ids", 3
 """A part of a snapshot, by its name, and how much is said of a part."""
 _WITH_HELD = b"GQD2"
@@ -137,13 +138,19 @@ def _without_secrets(content: Any, *, full: bool) -> Any:
         return content
     if isinstance(content, list):
         if len(content) == _PART and content[0] == _IDS and isinstance(content[-1], list):
-            # In a snapshot, what is known of ids has no names.
-            return [*content[:-1], [_HIDDEN if each and isinstance(each, str) else each for each in content[-1]]]
+            return [*content[:-1], _without_texts(content[-1])]
         return [_without_secrets(each, full=full) for each in content]
     if not isinstance(content, dict):
         return content
+    if content.get("type") == _CONVERTED_IDS:
+        return {**content, _IDS: _without_texts(content[_IDS])}
     secret = "key" if content.get("type") in _MAKE_KEYS else "receipt_key"
     return {name: _HIDDEN if name == secret else _without_secrets(each, full=full) for name, each in content.items()}
+
+
+def _without_texts(ids: list[Any]) -> list[Any]:
+    """What is known of ids has no names: any text is a key."""
+    return [_HIDDEN if each and isinstance(each, str) else each for each in ids]
 
 
 def _flags(flags: int) -> list[str]:
