@@ -102,7 +102,9 @@ class MessagesService(pb_grpc.MessagesServicer):
     async def _append(self, caller: Caller, request: pb.PublishRequest, batch: memoryview) -> _Accepted:
         run = parse_batch(batch)
         transaction = _transaction_of(request, run) if request.transaction_id else None
-        appended = await self._operations.publishing.append(caller, request.topic, request.partition, run, transaction)
+        appended = self._operations.publishing.append(caller, request.topic, request.partition, run, transaction)
+        if not isinstance(appended, AppendedBatch):
+            appended = await appended
         stored = pb.Stored(
             first_offset=appended.first_offset,
             count=len(run.positions),

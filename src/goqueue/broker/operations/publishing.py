@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,7 @@ from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.publishing.appending import Appended
 from goqueue.broker.publishing.schema_rejects import ALL_FIT, Refused
 from goqueue.broker.transactions.open_transactions import OpenTransaction
-from goqueue.model.errors import GoQueueError, InvalidRequest
+from goqueue.model.errors import GoQueueError, InvalidRequest, ShuttingDown
 from goqueue.model.fields import shown
 from goqueue.model.producer_sequences import SEQUENCES
 from goqueue.model.publishing import NewMessage, Outcome
@@ -26,7 +27,7 @@ class AppendedBatch:
     """A batch that is written and may not be durable yet."""
 
     _appended: Appended
-    _count: int
+    count: int
     _topic: Topic
     _number: int
     incarnation: int
@@ -49,20 +50,43 @@ class AppendedBatch:
             # A deleted topic is no disk failure; the partition knows.
             raise self._topic.partition(self._number).reason(error) from None
 
+    def when_durable(self, done: Callable[[GoQueueError | None], None]) -> None:
+        """Call ``done`` when the batch is as durable as its topic promises, or with the reason why it never will be.
+
+        At once if that is known by now; else as a callback of the event loop.
+        """
+        acknowledged = self._appended.acknowledged
+        if acknowledged.done():
+            done(self._failure(acknowledged))
+        else:
+            acknowledged.add_done_callback(lambda future: done(self._failure(future)))
+
+    def _failure(self, acknowledged: asyncio.Future[None]) -> GoQueueError | None:
+        if acknowledged.cancelled():
+            return ShuttingDown("the broker has stopped", retry_after_s=1)
+        error = acknowledged.exception()
+        if error is None:
+            return None
+        if not isinstance(error, GoQueueError):
+            raise error
+        # A deleted topic is no disk failure; the partition knows.
+        return self._topic.partition(self._number).reason(error)
+
     def forget(self) -> None:
         """No one waits for the batch: why it could not be made durable is only logged where that was found."""
         self._appended.acknowledged.add_done_callback(lambda each: each.cancelled() or each.exception())
 
     def due_times(self) -> list[int]:
         """When each message is due, 0 for one that is not delayed; empty if none is. To be asked right after."""
-        partitions, number, first = self._topic.partitions, self._number, self.first_offset
-        if not self.duplicates:
-            due = partitions[number].delays.due
-            found = [due(offset) or 0 for offset in range(first, first + self._count)]
-        else:
-            places = (self._appended.place_of(at, number) for at in range(self._count))
-            found = [partitions[at].delays.due(offset) or 0 for at, offset in places]
+        partitions, places = self._topic.partitions, self._appended.places(self.count, self._number)
+        found = [partitions[number].delays.due(offset) or 0 for number, offset in places]
         return found if any(found) else []
+
+
+async def _when_appended(
+    appended: Awaitable[Appended], count: int, topic: Topic, number: int, incarnation: int
+) -> AppendedBatch:
+    return AppendedBatch(await appended, count, topic, number, incarnation)
 
 
 class PublishingOperations(ResourceOperations):
@@ -95,16 +119,21 @@ class PublishingOperations(ResourceOperations):
         self._host.topics.find(topic).partition(partition)
 
     @operation("messages.append", Resource.TOPIC, Served.WHILE_ACCEPTING)
-    async def append(
+    def append(
         self, caller: Caller, topic: str, partition: int, run: FrameRun, transaction: TransactionRef | None = None
-    ) -> AppendedBatch:
-        """Write a batch that a client has encoded, whole or not at all, without waiting until it is durable."""
+    ) -> AppendedBatch | Awaitable[AppendedBatch]:
+        """Write a batch that a client has encoded, whole or not at all, without waiting until it is durable.
+
+        At once, unless it takes long to look through the batch, as when its values are checked against a schema.
+        """
         host = self._host
         ongoing = None if transaction is None else find_ongoing(host.transactions, transaction)
         found = host.topics.find(topic)
-        appended = await host.publisher.append(found, partition, run, ongoing)
+        appended = host.publisher.append(found, partition, run, ongoing)
         incarnation = 0 if ongoing is None else ongoing.incarnation
-        return AppendedBatch(appended, len(run.positions), found, partition, incarnation)
+        if isinstance(appended, Appended):
+            return AppendedBatch(appended, len(run.positions), found, partition, incarnation)
+        return _when_appended(appended, len(run.positions), found, partition, incarnation)
 
     @operation("messages.publish_frames", Resource.TOPIC, Served.WHILE_ACCEPTING)
     def publish_frames(self, caller: Caller, topic: str, partition: int, run: FrameRun) -> Coroutine[Any, Any, int]:

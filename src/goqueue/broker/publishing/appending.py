@@ -7,8 +7,9 @@ that it is not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -36,14 +37,21 @@ class Appended(NamedTuple):
     may_be_delayed: bool = True
     """Whether any message of the batch may wait for its due time."""
 
-    def place_of(self, place: int, partition: int) -> FirstOne:
-        """Where the message at a place of the batch is, which went to this partition."""
+    def places(self, count: int, partition: int) -> Iterable[tuple[int, int]]:
+        """The partition and offset of each message of a batch of ``count``, which went to this partition."""
         if not self.duplicates:
-            return FirstOne(partition, self.first + place)
-        found = self.duplicates.get(place)
-        if found is not None:
-            return found
-        return FirstOne(partition, self.first + place - sum(each < place for each in self.duplicates))
+            return zip(repeat(partition), range(self.first, self.first + count), strict=False)
+        return self._places_among_duplicates(count, partition)
+
+    def _places_among_duplicates(self, count: int, partition: int) -> Iterator[tuple[int, int]]:
+        offset = self.first
+        for place in range(count):
+            known = self.duplicates.get(place)
+            if known is not None:
+                yield known
+            else:
+                yield partition, offset
+                offset += 1
 
 
 @dataclass(eq=False, repr=False)
@@ -101,7 +109,7 @@ class Appender:
         if ids:
             # What became a dead letter is not known by its id: sent again it is one once more, rather than lost.
             new_ids = {place: each for place, each in ids.items() if place not in letters}
-            self._note_ids(topic, number, new_ids, appended)
+            self._note_ids(topic, number, new_ids, appended, len(batch) + len(duplicates))
             if duplicates:
                 appended = appended._replace(acknowledged=_both(acknowledged, self._all_known(topic, duplicates)))
         return appended
@@ -176,12 +184,13 @@ class Appender:
                 found[place] = first
         return found
 
-    def _note_ids(self, topic: Topic, number: int, ids: Mapping[int, bytes], appended: Appended) -> None:
+    def _note_ids(self, topic: Topic, number: int, ids: Mapping[int, bytes], appended: Appended, count: int) -> None:
         now_ns = self._clock.now_ns()
         topic.partitions[number].producers.stored_ids(appended.first)
-        for place, dedup_id in ids.items():
-            if place not in appended.duplicates:
-                topic.dedup.add(dedup_id, number, appended.place_of(place, number).offset, now_ns)
+        for place, (_, offset) in enumerate(appended.places(count, number)):
+            dedup_id = ids.get(place)
+            if dedup_id is not None and place not in appended.duplicates:
+                topic.dedup.add(dedup_id, number, offset, now_ns)
 
     def _all_known(self, topic: Topic, duplicates: Mapping[int, FirstOne]) -> asyncio.Future[None]:
         """Done when the first ones are as durable as promised: they may have come just before."""

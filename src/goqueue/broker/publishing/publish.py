@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from goqueue.broker.delays.delay_timers import DelayTimers
 from goqueue.broker.delays.delayed_messages import due_time
-from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.publishing.appending import Appended, Appender
 from goqueue.broker.publishing.partition_routing import PartitionRouting
 from goqueue.broker.publishing.schema_rejects import ALL_FIT, Refused, SchemaRejects
+from goqueue.broker.publishing.share import Share
 from goqueue.broker.registry.schema_check import Problems
 from goqueue.broker.runtime.disk_guard import DiskGuard
 from goqueue.broker.runtime.time_slices import TimeSlice
@@ -29,36 +29,17 @@ from goqueue.model.errors import (
 )
 from goqueue.model.fields import shown
 from goqueue.model.message import NO_HEADERS, PRIORITY_LABELS, Headers
-from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage, Outcome
 from goqueue.observe.histogram import Histogram
-from goqueue.wire.batch import MAX_BATCH_BYTES, CheckedBatch, FrameRun, join_frames
+from goqueue.wire.batch import MAX_BATCH_BYTES, FrameRun
 from goqueue.wire.delayed import MAX_DELAYED_HEADERS_BYTES, due_header
 from goqueue.wire.frame import MAX_KEY_BYTES, Flag, encode_frame, encode_headers
-from goqueue.wire.internal_headers import DEDUP_ID, MAX_DEDUP_ID_BYTES, MAX_TTL_MS, RESERVED_PREFIX, TTL, ProducerStamp
-from goqueue.wire.producer_frames import MAX_STAMPED_HEADERS_BYTES, dedup_ids, each_dedup_id, stamp_batch
+from goqueue.wire.internal_headers import DEDUP_ID, MAX_DEDUP_ID_BYTES, MAX_TTL_MS, RESERVED_PREFIX, TTL
+from goqueue.wire.producer_frames import MAX_STAMPED_HEADERS_BYTES, dedup_ids, each_dedup_id
 from goqueue.wire.verify import FEW_HEADER_BYTES, FrameRules, has_many_headers, header_checks, verify_batch
 
 _LARGE_BATCH_BYTES = 256 << 10
 _PARTITIONS_AT_A_STRETCH = 8
-
-
-@dataclass(slots=True)
-class _Share:
-    """What one partition gets of a request in one batch."""
-
-    number: int
-    frames: list[bytes] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
-    size: int = 0
-    max_timestamp_ns: int = 0
-    dues: dict[int, int] = field(default_factory=dict)
-    """Of those that are delayed: when they are due, by their place in this batch."""
-    refused: Problems = field(default_factory=dict)
-    """Why some become dead letters, by their place in this batch."""
-    ids: dict[int, bytes] = field(default_factory=dict)
-    """Dedup ids, by their place in this batch."""
-    has_id: set[str] = field(default_factory=set)
 
 
 @dataclass(eq=False, repr=False)
@@ -98,7 +79,7 @@ class Publisher:
         shares = await self._encode(topic, messages, now_ns, outcomes, refused.reasons, more_flags)
         if topic.closed:
             raise TopicNotFound(f"topic {topic.name!r} was deleted")
-        written: list[tuple[_Share, int, Appended]] = []
+        written: list[tuple[Share, int, Appended]] = []
         for turn, share in enumerate(shares):
             if turn and (share.size >= _LARGE_BATCH_BYTES or turn % _PARTITIONS_AT_A_STRETCH == 0):
                 # A large request must not hold up everyone else while it is written; first writes make files.
@@ -106,17 +87,13 @@ class Publisher:
             partition = topic.partitions[share.number]
             began_ns = self._clock.monotonic_ns()
             try:
-                batch = _joined(share, partition, transaction, sequence)
+                batch = share.batch(partition, transaction, sequence)
                 here = Refused(share.refused, refused.target)
                 appended = self._appender.append(topic, share.number, batch, here, share.ids, transaction)
             except GoQueueError as error:
-                _set_all(outcomes, share, partition.reason(error))
+                share.failed(partition.reason(error), outcomes)
             else:
-                for at in list(share.dues):
-                    number, offset = appended.place_of(at, share.number)
-                    if topic.partitions[number].delays.due(offset) is None:
-                        # Its time has come since it was encoded.
-                        del share.dues[at]
+                share.forget_past_dues(topic, appended)
                 written.append((share, began_ns, appended))
         stretch = TimeSlice()
         for share, began_ns, appended in written:
@@ -125,29 +102,37 @@ class Publisher:
             try:
                 await appended.acknowledged
             except GoQueueError as error:
-                _set_all(outcomes, share, topic.partitions[share.number].reason(error))
+                share.failed(topic.partitions[share.number].reason(error), outcomes)
             else:
                 self._note_time(began_ns, len(share.places))
-                for at, place in enumerate(share.places):
-                    number, offset = appended.place_of(at, share.number)
-                    outcomes[place] = Published(
-                        number, offset, messages[place].priority, share.dues.get(at), at in appended.duplicates
-                    )
+                share.published(appended, messages, outcomes)
         return [outcome for outcome in outcomes if outcome is not None]
 
     async def publish_frames(self, topic: Topic, number: int, run: FrameRun) -> int:
         """Store a batch that a client has encoded, whole or not at all; return its first offset."""
-        appended = await self.append(topic, number, run)
+        appended = self.append(topic, number, run)
+        if not isinstance(appended, Appended):
+            appended = await appended
         try:
             await appended.acknowledged
         except GoQueueError as error:
             raise topic.partition(number).reason(error) from None
         return appended.first
 
-    async def append(
+    def append(
         self, topic: Topic, number: int, run: FrameRun, transaction: OpenTransaction | None = None
+    ) -> Appended | Awaitable[Appended]:
+        """The same without waiting for the acknowledgement. At once, unless it takes long to look through the batch."""
+        is_small = len(run.frames) <= FEW_HEADER_BYTES or (
+            len(run.frames) <= MAX_BATCH_BYTES and not has_many_headers(run)
+        )
+        if is_small and topic.settings.schema_validation == "off":
+            return self.append_frames(topic, number, run, ALL_FIT, transaction)
+        return self._append_validated(topic, number, run, transaction)
+
+    async def _append_validated(
+        self, topic: Topic, number: int, run: FrameRun, transaction: OpenTransaction | None
     ) -> Appended:
-        """The same without waiting for the acknowledgement."""
         refused = await self.refused_frames(topic, run, in_transaction=transaction is not None)
         return self.append_frames(topic, number, run, refused, transaction)
 
@@ -205,10 +190,10 @@ class Publisher:
         outcomes: list[Outcome | None],
         refused: Problems,
         more_flags: int = 0,
-    ) -> list[_Share]:
-        shares: list[_Share] = []
-        current: dict[int, _Share] = {}
-        routing = PartitionRouting(topic)
+    ) -> list[Share]:
+        shares: list[Share] = []
+        current: dict[int, Share] = {}
+        route = PartitionRouting(topic).route
         place, delayed = -1, 0
         pending: int | None = None
         stretch = TimeSlice()
@@ -219,14 +204,16 @@ class Publisher:
             if outcomes[place] is not None:
                 continue
             try:
-                due_ns = due_time(now_ns, message.delay_ms, message.deliver_at_ns)
+                due_ns = None
+                if message.delay_ms is not None or message.deliver_at_ns is not None:
+                    due_ns = due_time(now_ns, message.delay_ms, message.deliver_at_ns)
                 if due_ns is not None and due_ns <= now_ns:
                     due_ns = None
                 if due_ns is not None:
                     pending = self._delays.pending if pending is None else pending
                     self._delays.check_room(delayed + 1, pending)
                 frame = _encode_one(topic, message, now_ns, due_ns, more_flags)
-                number = routing.route(message)
+                number = route(message)
             except GoQueueError as error:
                 outcomes[place] = error
                 continue
@@ -235,7 +222,7 @@ class Publisher:
                 share.size + len(frame) > MAX_BATCH_BYTES or message.dedup_id in share.has_id
             )
             if share is None or is_full:
-                share = current[number] = _Share(number)
+                share = current[number] = Share(number)
                 shares.append(share)
             if place in refused:
                 share.refused[len(share.frames)] = refused[place]
@@ -272,24 +259,6 @@ def _values(topic: Topic, messages: Sequence[NewMessage]) -> Iterator[bytes | No
     most = topic.settings.max_message_bytes
     for each in messages:
         yield None if each.value is None or len(each.value) > most else each.value
-
-
-def _set_all(outcomes: list[Outcome | None], share: _Share, error: GoQueueError) -> None:
-    for place in share.places:
-        outcomes[place] = error
-
-
-def _joined(
-    share: _Share, partition: Partition, transaction: OpenTransaction | None, sequence: int | None
-) -> CheckedBatch:
-    """A share as a batch; in a transaction with the stamp of its producer."""
-    if transaction is None:
-        return join_frames(share.frames, share.max_timestamp_ns)
-    producer_id, epoch = transaction.producer_id, transaction.epoch
-    if sequence is None:
-        sequence = partition.producers.state.next_sequence(producer_id, epoch)
-    stamp = ProducerStamp(producer_id, epoch, sequence, len(share.frames))
-    return replace(join_frames(stamp_batch(share.frames, stamp), share.max_timestamp_ns), producer=stamp)
 
 
 def _encode_one(topic: Topic, message: NewMessage, now_ns: int, due_ns: int | None, flags: int = 0) -> bytes:

@@ -22,7 +22,7 @@ from goqueue.api.http.bodies.message_schemas import (
 from goqueue.api.http.routes.broker_routes import BrokerRoutes
 from goqueue.api.http.routing.declaration import Documented, get, post
 from goqueue.api.http.server.request import Request
-from goqueue.broker.operations import Bounds, MessagesRead, TimeSlice
+from goqueue.broker.operations import AppendedBatch, Bounds, MessagesRead, TimeSlice
 from goqueue.broker.operations.limits import UNBOUNDED
 from goqueue.model.errors import InvalidRequest, UnsupportedMediaType
 from goqueue.model.fields import shown
@@ -192,7 +192,9 @@ class MessageRoutes(BrokerRoutes):
             raise UnsupportedMediaType(f"this path takes a batch of frames; send Content-Type: {FRAMES}")
         self._operations.publishing.check_target(request.caller, topic_name, partition_id)
         run = parse_batch(await request.body())
-        appended = await self._operations.publishing.append(request.caller, topic_name, partition_id, run)
+        appended = self._operations.publishing.append(request.caller, topic_name, partition_id, run)
+        if not isinstance(appended, AppendedBatch):
+            appended = await appended
         await appended.durable()
         known = [DuplicateFrame(place, *first) for place, first in appended.duplicates.items()]
         return FramesPublished(partition_id, appended.first_offset, len(run), known or UNSET)

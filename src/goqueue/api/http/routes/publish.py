@@ -161,7 +161,8 @@ def _headers(place: int, written: msgspec.Raw) -> dict[str, HeaderValues] | None
 
 def _converted(message: PublishMessage, now_ns: int, trace: Headers) -> NewMessage | GoQueueError:
     try:
-        return in_trace_of(to_new_message(message, now_ns), trace)
+        made = to_new_message(message, now_ns)
+        return in_trace_of(made, trace) if trace else made
     except GoQueueError as error:
         return error
 
