@@ -9,7 +9,7 @@ from behaviour.faulty_files import FaultyFiles, of_topic
 from doubles.async_tests import until
 from doubles.frames import publish
 
-from goqueue.api.grpc.errors import to_error
+from goqueue.api.calls.conversion import to_error
 from goqueue.client.connection.connection import to_exception
 from goqueue.model.errors import GoQueueError, error_from, error_table
 from goqueue.wire.proto import goqueue_pb2 as pb

@@ -12,9 +12,9 @@ import pytest
 from api_grpc_calls import Serve, Served, error_of
 from doubles.async_tests import until
 
-from goqueue.api.grpc import groups as groups_module
-from goqueue.api.grpc import subscription as subscription_module
-from goqueue.api.grpc.subscription import Subscription
+from goqueue.api.calls import subscription as subscription_module
+from goqueue.api.calls.subscription import MemberStream, Subscription, Subscriptions
+from goqueue.api.grpc import subscribing as subscribing_module
 from goqueue.model.publishing import NewMessage
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
@@ -35,28 +35,26 @@ class UnfinishedWrites:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.kind = ""
         self.begun = asyncio.Event()
-        patch.setattr(groups_module, "Subscription", self._subscription)
+        patch.setattr(subscribing_module, "Subscription", self._subscription)
 
-    def _subscription(self, operations: Any, config: Any, context: Any, room: Any) -> Subscription:
-        return Subscription(operations, config, _Context(context, self), room)
+    def _subscription(self, subscriptions: Subscriptions, stream: MemberStream) -> Subscription:
+        stream.write = _Writes(stream.write, self).write  # type: ignore[method-assign]
+        return Subscription(subscriptions, stream)
 
 
-class _Context:
-    """The context of a call, with its writes."""
+class _Writes:
+    """Those of a stream."""
 
-    def __init__(self, context: Any, unfinished: UnfinishedWrites) -> None:
-        self._context = context
+    def __init__(self, write: Any, unfinished: UnfinishedWrites) -> None:
+        self._write = write
         self._unfinished = unfinished
 
     async def write(self, answer: pb.SubscribeResponse) -> None:
-        await self._context.write(answer)
+        await self._write(answer)
         if answer.WhichOneof("response") == self._unfinished.kind:
             self._unfinished.kind = ""
             self._unfinished.begun.set()
             await asyncio.Event().wait()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import lru_cache, wraps
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from types import SimpleNamespace
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 import grpc.aio
@@ -19,8 +20,6 @@ from goqueue.api.grpc.unread import Unread
 from goqueue.api.grpc.unreadable import check_readable
 from goqueue.broker.operations import Caller, CallerProtocol, Endpoint, Requests
 from goqueue.model.errors import GoQueueError, RequestTimeout, ShuttingDown
-
-Reply = TypeVar("Reply", bound=Message)
 
 _KNOWN_CONNECTIONS = 4_096
 _OK = "OK"
@@ -87,8 +86,8 @@ class Calls:
             await asyncio.wait(list(self._to_answer), timeout=within_s)
 
 
-class Service(Protocol):
-    """Whose calls these are."""
+class StreamingService(Protocol):
+    """Whose streams these are."""
 
     calls: Calls
 
@@ -97,27 +96,31 @@ def shutting_down() -> ShuttingDown:
     return ShuttingDown("the broker is stopping; go on when it is back", retry_after_s=1)
 
 
-def answered(method: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable[Any]]:
-    """For a call with one answer: bounded in time, and whatever it raises is an error of the table.
+def servicer(service: object, calls: Calls) -> Any:
+    """What gRPC's generated code asks for: the calls of a service, which are its public methods."""
+    names = [name for name in dir(service) if not name.startswith("_")]
+    return SimpleNamespace(**{name: answered(calls, name, getattr(service, name)) for name in names})
+
+
+def answered(
+    calls: Calls, name: str, method: Callable[[Caller, Any], Awaitable[Message]]
+) -> Callable[[Any, Context], Awaitable[bytes]]:
+    """A call with one answer: bounded in time, and whatever it raises is an error of the table.
 
     The answer is serialized here, where its bytes are counted until the client has read them. When there is no room
     for more, calls are refused before they begin, and those that only read also when their answer is made.
     """
-
-    name = method.__name__
     changes_nothing = name.startswith(_READING) or name.endswith("Stats")
 
-    @wraps(method)
-    async def call(service: Service, request: Any, context: Context) -> bytes:
+    async def call(request: Any, context: Context) -> bytes:
         failure: GoQueueError
-        calls = service.calls
         code, began = _CANCELLED, perf_counter()
         try:
             try:
                 calls.begin()
                 calls.unread.check_room(name)
                 async with asyncio.timeout(calls.max_call_s):
-                    reply = (await method(service, check_readable(request), context)).SerializeToString()
+                    reply = (await method(caller_of(context), check_readable(request))).SerializeToString()
                 if changes_nothing:
                     # Many calls may have been let in at once.
                     calls.unread.check_room(name, len(reply))
@@ -150,7 +153,7 @@ def streamed(method: Callable[..., Awaitable[None]]) -> Callable[..., Any]:
     name = method.__name__
 
     @wraps(method)
-    async def call(service: Service, request: Any, context: Context) -> None:
+    async def call(service: StreamingService, request: Any, context: Context) -> None:
         failure: GoQueueError
         code, peer = _CANCELLED, context.peer()
         service.calls.stream_began(peer)

@@ -7,10 +7,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from goqueue.api.calls.conversion import retry_after_ms
 from goqueue.broker.operations.failures import disk_failure
-from goqueue.model.errors import GoQueueError, InternalError, SchemaViolation
+from goqueue.model.errors import GoQueueError, InternalError
 from goqueue.model.logging import get_logger, tracing
-from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.trace_context import TRACEPARENT, parse_traceparent
 
 log = get_logger(__name__)
@@ -25,27 +25,19 @@ _LONGEST_TEXT = 2_000
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-def to_error(error: GoQueueError) -> pb.Error:
-    return pb.Error(
-        code=error.code,
-        message=str(error),
-        retriable=error.retriable,
-        retry_after_ms=_retry_after_ms(error),
-        misfits=error.misfits if isinstance(error, SchemaViolation) else None,
-    )
-
-
-def _retry_after_ms(error: GoQueueError) -> int:
-    return 0 if error.retry_after_s is None else max(1, round(error.retry_after_s * 1_000))
-
-
 async def abort(context: Context, error: GoQueueError) -> None:
     """End the call with this error. Does not return."""
     metadata = [(CODE_KEY, error.code), (RETRIABLE_KEY, "true" if error.retriable else "false")]
-    if after_ms := _retry_after_ms(error):
+    if after_ms := retry_after_ms(error):
         metadata.append((RETRY_AFTER_KEY, str(after_ms)))
-    text = str(error).encode()[:_LONGEST_TEXT].decode(errors="ignore")
-    await context.abort(grpc.StatusCode[error.grpc_status], text, trailing_metadata=tuple(metadata))
+    await context.abort(grpc.StatusCode[error.grpc_status], _shortened(str(error)), trailing_metadata=tuple(metadata))
+
+
+def _shortened(text: str) -> str:
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= _LONGEST_TEXT:
+        return text
+    return encoded[:_LONGEST_TEXT].decode(errors="ignore") + "…"
 
 
 def unexpected(error: Exception, method: str, context: Context) -> GoQueueError:

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
 import grpc.aio
 
+from goqueue.api.calls.conversion import start_at, to_error
 from goqueue.api.grpc.calls import Calls, answered, caller_of, shutting_down, streamed
-from goqueue.api.grpc.errors import Context, to_error, unexpected
+from goqueue.api.grpc.errors import Context, unexpected
 from goqueue.api.grpc.stream_room import Turn
 from goqueue.api.grpc.unreadable import check_readable
-from goqueue.broker.operations import AppendedBatch, Bounds, Caller, Operations, StartAt, TransactionRef
+from goqueue.broker.operations import AppendedBatch, Bounds, Caller, Operations, TransactionRef
 from goqueue.model.config import GrpcConfig
-from goqueue.model.errors import GoQueueError, InvalidFrame, InvalidRequest, InvalidSettings, Overloaded
-from goqueue.model.fields import MAX_FIELDS, too_many_fields
+from goqueue.model.errors import GoQueueError, InvalidFrame, InvalidRequest, Overloaded
 from goqueue.wire.batch import FrameRun, parse_batch
 from goqueue.wire.batch_envelope import FETCH_RESPONSE, PUBLISH_REQUEST, Piece
 from goqueue.wire.producer_frames import stamp_of
 from goqueue.wire.proto import goqueue_pb2 as pb
-from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 
 _WAIT_MS = 30_000
-_MAX_OFFSET = (1 << 63) - 1
 
 
 class _Accepted(NamedTuple):
@@ -39,7 +37,7 @@ class _Accepted(NamedTuple):
         return self.response
 
 
-class MessagesService(pb_grpc.MessagesServicer):
+class MessagesService:
     """Thin: decodes the envelope, asks the broker, encodes the answer."""
 
     def __init__(self, operations: Operations, config: GrpcConfig, calls: Calls) -> None:
@@ -50,9 +48,8 @@ class MessagesService(pb_grpc.MessagesServicer):
         self._max_fetches = min(config.max_fetch_streams, max(1, config.max_concurrent_calls // 2))
         self._fetches = 0
 
-    @answered
-    async def Publish(self, request: pb.PublishRequest, context: Context) -> pb.PublishResponse:
-        return await (await self._append(caller_of(context), request, memoryview(request.batch))).answer()
+    async def Publish(self, caller: Caller, request: pb.PublishRequest) -> pb.PublishResponse:
+        return await (await self._append(caller, request, memoryview(request.batch))).answer()
 
     @streamed
     async def PublishStream(
@@ -183,7 +180,7 @@ def messages_handler(service: MessagesService) -> grpc.GenericRpcHandler:
         "goqueue.v1.Messages",
         {
             "Publish": grpc.unary_unary_rpc_method_handler(
-                service.Publish,
+                answered(service.calls, "Publish", service.Publish),
                 request_deserializer=pb.PublishRequest.FromString,
                 response_serializer=pb.PublishResponse.SerializeToString,
             ),
@@ -201,30 +198,6 @@ def messages_handler(service: MessagesService) -> grpc.GenericRpcHandler:
 
 def _dump_fetched(answer: tuple[pb.FetchResponse, Sequence[Piece]]) -> bytes:
     return FETCH_RESPONSE.dump(*answer)
-
-
-def settings_of(given: Mapping[str, str]) -> dict[str, object]:
-    """Settings by name: a map has no order on the wire, and problems are to be told in the same order every time."""
-    if len(given) > MAX_FIELDS:
-        raise InvalidSettings(too_many_fields(len(given)))
-    return dict(sorted(given.items()))
-
-
-def start_at(start: pb.Start) -> StartAt:
-    """Where a read begins."""
-    match start.WhichOneof("at"):
-        case "offset" if not 0 <= start.offset <= _MAX_OFFSET:
-            raise InvalidRequest(f"start.offset is {start.offset}; it must not be negative")
-        case "offset":
-            return StartAt(offset=start.offset)
-        case "instant_ns":
-            return StartAt(from_time_ns=start.instant_ns)
-        case "position" if start.position == pb.POSITION_LATEST:
-            return StartAt(latest=True)
-        case "position" if start.position != pb.POSITION_EARLIEST:
-            raise InvalidRequest(f"start.position is {start.position}; there are 0 (earliest) and 1 (latest)")
-        case _:
-            return StartAt()
 
 
 def _transaction_of(request: pb.PublishRequest, run: FrameRun) -> TransactionRef:

@@ -11,15 +11,17 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
-from goqueue.api.grpc.calls import Calls
+from goqueue.api.calls.delays import DelayCalls
+from goqueue.api.calls.groups import GroupCalls
+from goqueue.api.calls.limits import AnswerLimits
+from goqueue.api.calls.schemas import SchemaCalls
+from goqueue.api.calls.topics import MetadataCalls, TopicCalls
+from goqueue.api.calls.transactions import TransactionCalls
+from goqueue.api.grpc.calls import Calls, servicer
 from goqueue.api.grpc.cutting import cut_off
-from goqueue.api.grpc.delays import DelaysService
-from goqueue.api.grpc.groups import GroupsService
 from goqueue.api.grpc.messages import MessagesService, messages_handler
-from goqueue.api.grpc.schemas import SchemasService
 from goqueue.api.grpc.stream_room import StreamRoom
-from goqueue.api.grpc.topics import MetadataService, TopicsService
-from goqueue.api.grpc.transactions import TransactionsService
+from goqueue.api.grpc.subscribing import SubscriptionService
 from goqueue.api.grpc.unread import Unread
 from goqueue.api.grpc.unreadable import HandOverUnreadable
 from goqueue.api.listening import CannotListen, listening_socket
@@ -78,18 +80,18 @@ class GrpcServer:
         """Serve; the broker must be ready."""
         if not self.port:
             self.bind()
-        metadata = MetadataService(self._operations, self._advertised(), self._calls)
-        self._server.add_generic_rpc_handlers((messages_handler(self._messages),))
-        pb_grpc.add_TopicsServicer_to_server(TopicsService(self._operations, self._calls), self._server)
-        pb_grpc.add_MetadataServicer_to_server(metadata, self._server)
-        groups = GroupsService(self._operations, self._config, self._calls)
-        pb_grpc.add_GroupsServicer_to_server(groups, self._server)
-        delays = DelaysService(self._operations, self._config, self._calls)
-        pb_grpc.add_DelaysServicer_to_server(delays, self._server)
-        transactions = TransactionsService(self._operations, self._calls)
-        pb_grpc.add_TransactionsServicer_to_server(transactions, self._server)
-        schemas = SchemasService(self._operations, self._config, self._calls)
-        pb_grpc.add_SchemasServicer_to_server(schemas, self._server)
+        operations, config, calls, server = self._operations, self._config, self._calls, self._server
+        limits = AnswerLimits(config.max_message_bytes, config.max_batch_bytes, self._unread.check_room)
+        groups = servicer(GroupCalls(operations, limits), calls)
+        groups.Subscribe = SubscriptionService(operations, config, calls).Subscribe
+        server.add_generic_rpc_handlers((messages_handler(self._messages),))
+        pb_grpc.add_GroupsServicer_to_server(groups, server)
+        pb_grpc.add_TopicsServicer_to_server(servicer(TopicCalls(operations), calls), server)
+        metadata = MetadataCalls(operations, self._advertised())
+        pb_grpc.add_MetadataServicer_to_server(servicer(metadata, calls), server)
+        pb_grpc.add_DelaysServicer_to_server(servicer(DelayCalls(operations, limits), calls), server)
+        pb_grpc.add_TransactionsServicer_to_server(servicer(TransactionCalls(operations), calls), server)
+        pb_grpc.add_SchemasServicer_to_server(servicer(SchemaCalls(operations, limits), calls), server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if self._config.reflection:
             reflection.enable_server_reflection(

@@ -11,23 +11,11 @@ from typing import Any, NamedTuple
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from goqueue.api.calls.limits import max_request_bytes
 from goqueue.model.errors import BodyTooLarge, InvalidRequest
 
-_OURS = "/goqueue."
-
-
-MOST_BYTES = 2 << 20
-"""Of a request that carries no messages. Everyone waits while it is read: 20 ms for each megabyte at the worst."""
-MOST_BYTES_OF_SETTINGS = 128 << 10
-MOST_BYTES_OF_MEMBERS = 768 << 10
-"""Maps, in which settings come, take several times as long."""
-_WITH_MESSAGES = ("/goqueue.v1.Messages/Publish", "/goqueue.v1.Messages/PublishStream")
-_WITH_SETTINGS = (
-    "/goqueue.v1.Topics/CreateTopic",
-    "/goqueue.v1.Topics/ChangeTopic",
-    "/goqueue.v1.Groups/ConfigureGroup",
-)
-_OF_MEMBERS = ("/goqueue.v1.Groups/Join", "/goqueue.v1.Groups/Subscribe")
+_OURS = "/goqueue.v1."
+_WITH_MESSAGES = ("Messages.Publish", "Messages.PublishStream")
 
 
 class Unreadable(NamedTuple):
@@ -55,11 +43,8 @@ class HandOverUnreadable(grpc.aio.ServerInterceptor):
 
 def _most_bytes(method: str) -> int | None:
     """``None``: as many as the server takes (``grpc.max_message_bytes``)."""
-    if method in _WITH_MESSAGES:
-        return None
-    if method in _OF_MEMBERS:
-        return MOST_BYTES_OF_MEMBERS
-    return MOST_BYTES_OF_SETTINGS if method in _WITH_SETTINGS else MOST_BYTES
+    call = method.removeprefix(_OURS).replace("/", ".")
+    return None if call in _WITH_MESSAGES else max_request_bytes(call)
 
 
 def _or_unreadable(load: Callable[[bytes], Any], most_bytes: int | None) -> Callable[[bytes], Any]:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from goqueue.api.grpc.calls import Calls, answered, caller_of
-from goqueue.api.grpc.errors import Context
-from goqueue.broker.operations import DelayedMessage, Operations
-from goqueue.model.config import GrpcConfig
+from goqueue.api.calls.limits import AnswerLimits
+from goqueue.broker.operations import Caller, DelayedMessage, Operations
 from goqueue.model.errors import InvalidRequest
 from goqueue.wire.batch import join_frames
 from goqueue.wire.frame import encode_message
 from goqueue.wire.proto import goqueue_pb2 as pb
-from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 
 _LISTED = 100
 
 
-class DelaysService(pb_grpc.DelaysServicer):
-    """Thin: decodes, asks the broker, encodes."""
+class DelayCalls:
+    """The service ``Delays``."""
 
-    def __init__(self, operations: Operations, config: GrpcConfig, calls: Calls) -> None:
+    def __init__(self, operations: Operations, limits: AnswerLimits) -> None:
         self._operations = operations
-        self._max_list_bytes = min(config.max_batch_bytes, config.max_message_bytes // 2)
-        self.calls = calls
+        self._max_list_bytes = limits.max_listed_bytes
 
-    @answered
-    async def ListDelayed(self, request: pb.ListDelayedRequest, context: Context) -> pb.ListDelayedResponse:
+    async def ListDelayed(self, caller: Caller, request: pb.ListDelayedRequest) -> pb.ListDelayedResponse:
         page = await self._operations.delays.page(
-            caller_of(context), request.topic, request.limit or _LISTED, request.after or None
+            caller, request.topic, request.limit or _LISTED, request.after or None
         )
         response = pb.ListDelayedResponse(next=page.next or "", total=page.total)
         left = self._max_list_bytes
@@ -39,24 +34,19 @@ class DelaysService(pb_grpc.DelaysServicer):
             response.messages.append(shown)
         return response
 
-    @answered
-    async def GetDelayed(self, request: pb.GetDelayedRequest, context: Context) -> pb.DelayedMessage:
-        return _to_delayed(
-            await self._operations.delays.get(caller_of(context), request.topic, request.partition, request.offset)
-        )
+    async def GetDelayed(self, caller: Caller, request: pb.GetDelayedRequest) -> pb.DelayedMessage:
+        return _to_delayed(await self._operations.delays.get(caller, request.topic, request.partition, request.offset))
 
-    @answered
-    async def CancelDelayed(self, request: pb.CancelDelayedRequest, context: Context) -> pb.CancelDelayedResponse:
-        await self._operations.delays.cancel(caller_of(context), request.topic, request.partition, request.offset)
+    async def CancelDelayed(self, caller: Caller, request: pb.CancelDelayedRequest) -> pb.CancelDelayedResponse:
+        await self._operations.delays.cancel(caller, request.topic, request.partition, request.offset)
         return pb.CancelDelayedResponse()
 
-    @answered
-    async def RescheduleDelayed(self, request: pb.RescheduleDelayedRequest, context: Context) -> pb.DelayedMessage:
+    async def RescheduleDelayed(self, caller: Caller, request: pb.RescheduleDelayedRequest) -> pb.DelayedMessage:
         when = request.WhichOneof("when")
         if when is None:
             raise InvalidRequest("say when the message is to be seen: delay_ms or deliver_at_ns")
         moved = await self._operations.delays.reschedule(
-            caller_of(context),
+            caller,
             request.topic,
             request.partition,
             request.offset,
@@ -65,9 +55,8 @@ class DelaysService(pb_grpc.DelaysServicer):
         )
         return _to_delayed(moved)
 
-    @answered
-    async def DelayStats(self, request: pb.DelayStatsRequest, context: Context) -> pb.DelayStatsResponse:
-        stats = self._operations.delays.stats(caller_of(context))
+    async def DelayStats(self, caller: Caller, request: pb.DelayStatsRequest) -> pb.DelayStatsResponse:
+        stats = self._operations.delays.stats(caller)
         tally = stats.tally
         return pb.DelayStatsResponse(
             pending=stats.pending,

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Protocol
 
-import grpc.aio
-
-from goqueue.api.grpc.calls import caller_of, shutting_down
-from goqueue.api.grpc.errors import Context, to_error, unexpected
-from goqueue.api.grpc.group_messages import put_deliveries, settle, settle_failed, to_assignment, to_join, to_offsets
-from goqueue.api.grpc.stream_room import StreamRoom, Turn
-from goqueue.api.grpc.unreadable import check_readable
-from goqueue.broker.operations import Assignment, Operations, PollBounds
+from goqueue.api.calls.conversion import to_error
+from goqueue.api.calls.group_messages import put_deliveries, settle, settle_failed, to_assignment, to_join, to_offsets
+from goqueue.broker.operations import Assignment, Caller, Operations, PollBounds
 from goqueue.broker.operations.limits import MAX_SETTLED_AT_ONCE, too_many_polled
-from goqueue.model.config import GrpcConfig
 from goqueue.model.errors import (
     GoQueueError,
     GroupNotFound,
     InvalidRequest,
     MemberFenced,
     RequestTimeout,
+    ShuttingDown,
     UnknownMember,
 )
 from goqueue.wire.proto import goqueue_pb2 as pb
@@ -32,16 +27,61 @@ _MOST_WAITING = 64
 """Requests that wait for the disk; then no more is read from the stream."""
 
 
+class Turn(Protocol):
+    """A stream's part of the memory for batches that are written and not read by their clients."""
+
+    def narrowed(self, bounds: PollBounds) -> PollBounds:
+        """How much to fetch next."""
+
+    def take(self, size_bytes: int) -> bool:
+        """Whether a batch of this size may be written now."""
+
+    async def make_room(self, size_bytes: int) -> None:
+        """For a batch that had no room and was given back: return when it is worth fetching once more."""
+
+    async def wait(self, size_bytes: int) -> None:
+        """Return when a batch of this size may be written."""
+
+    def done(self) -> None:
+        """The batch is written, or its stream is over."""
+
+
+class MemberStream(Protocol):
+    """The two directions of a member's stream. Failures are ``GoQueueError``."""
+
+    caller: Caller
+    turn: Turn
+
+    async def read(self) -> pb.SubscribeRequest | None:
+        """``None``: the member sends nothing more."""
+
+    async def write(self, response: pb.SubscribeResponse) -> None:
+        """Return when there is room for the next one."""
+
+    def unexpected(self, error: Exception) -> GoQueueError:
+        """Log a defect; the error that the member is told instead."""
+
+
+class Subscriptions:
+    """The streams of all members, over one transport. A member that comes back has left its old one behind."""
+
+    def __init__(self, operations: Operations, max_wait_join_ms: int, max_batch_bytes: int) -> None:
+        self.operations = operations
+        self.max_wait_join_ms = max_wait_join_ms
+        self.max_batch_bytes = max_batch_bytes
+        self.by_member: dict[tuple[str, str], asyncio.Task[Any]] = {}
+
+
 class Subscription:
     """Three things at once, of which the first that ends is the end: taking requests, pushing messages, telling of
     partitions that come and go."""
 
-    def __init__(self, operations: Operations, config: GrpcConfig, context: Context, room: StreamRoom) -> None:
-        self._operations = operations
-        self._caller = caller_of(context)
-        self._config = config
-        self._context = context
-        self._turn = Turn(room, context)
+    def __init__(self, subscriptions: Subscriptions, stream: MemberStream) -> None:
+        self._all = subscriptions
+        self._operations = subscriptions.operations
+        self._stream = stream
+        self._caller = stream.caller
+        self._turn = stream.turn
         self._group = self._member = ""
         self._mode = "queue"
         self._writing = asyncio.Lock()
@@ -51,14 +91,14 @@ class Subscription:
         self._flowing = asyncio.Event()
         self._flowing.set()
 
-    async def run(self, others: dict[tuple[str, str], asyncio.Task[Any]]) -> None:
-        """``others`` are the streams of all members: a member that comes back has left its old one behind."""
+    async def run(self) -> None:
+        others, limit_ms = self._all.by_member, self._all.max_wait_join_ms
         try:
-            async with asyncio.timeout(self._config.max_call_ms / 1_000):
-                first = check_readable(await self._context.read())
+            async with asyncio.timeout(limit_ms / 1_000):
+                first = await self._stream.read()
         except TimeoutError:
-            raise RequestTimeout(f"no join came within {self._config.max_call_ms} ms (grpc.max_call_ms)") from None
-        if first is grpc.aio.EOF:
+            raise RequestTimeout(f"no join came within {limit_ms} ms (max_call_ms)") from None
+        if first is None:
             return
         if first.WhichOneof("request") != "join":
             raise InvalidRequest("the first request of a subscription must be a join")
@@ -128,13 +168,13 @@ class Subscription:
 
     async def _write(self, response: pb.SubscribeResponse) -> None:
         async with self._writing:
-            await self._context.write(response)
+            await self._stream.write(response)
 
     # In
 
     async def _take(self) -> bool:
         """Whether the member wants to leave; else its stream has just ended."""
-        while (request := check_readable(await self._context.read())) is not grpc.aio.EOF:
+        while (request := await self._stream.read()) is not None:
             match request.WhichOneof("request"):
                 case "settle":
                     await self._answer(self._settle, request.settle)
@@ -184,7 +224,7 @@ class Subscription:
         except GoQueueError as error:
             response = settle_failed(request.correlation_id, error)
         except Exception as error:
-            response = settle_failed(request.correlation_id, unexpected(error, "Subscribe", self._context))
+            response = settle_failed(request.correlation_id, self._stream.unexpected(error))
         await self._write(pb.SubscribeResponse(settled=response))
 
     async def _commit(self, request: pb.CommitOffsetsRequest) -> None:
@@ -196,7 +236,7 @@ class Subscription:
         except GoQueueError as error:
             response.error.CopyFrom(to_error(error))
         except Exception as error:
-            response.error.CopyFrom(to_error(unexpected(error, "Subscribe", self._context)))
+            response.error.CopyFrom(to_error(self._stream.unexpected(error)))
         await self._write(pb.SubscribeResponse(committed=response))
 
     # Out
@@ -204,7 +244,7 @@ class Subscription:
     async def _push(self, request: pb.JoinRequest) -> None:
         bounds = PollBounds(
             request.max_messages or self._operations.config.limits.max_poll_messages,
-            self._config.max_batch_bytes,
+            self._all.max_batch_bytes,
             _WAIT_MS,
             request.max_in_flight or None,
         )
@@ -233,12 +273,12 @@ class Subscription:
                         # A write that has begun may arrive although it is cut short here, so this is not given back:
                         # a member that comes back names what has arrived, and the others' sessions end.
                         found = []
-                        await self._context.write(response)
+                        await self._stream.write(response)
                 except BaseException:
                     queues.give_back(self._caller, self._group, self._member, found)
                     raise
             elif self._operations.is_stopping:
-                raise shutting_down()
+                raise ShuttingDown("the broker is stopping; go on when it is back", retry_after_s=1)
             elif self._mode == "stream":
                 self._credit.release()
             self._turn.done()

@@ -3,83 +3,44 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable
-from functools import wraps
-from typing import Any, TypeVar
 
-from goqueue.api.grpc.calls import Calls, answered, caller_of
-from goqueue.api.grpc.errors import Context
-from goqueue.broker.operations import Operations, Reference, SchemaDraft, SchemaRecord, Version, check_subject
+from goqueue.api.calls.limits import AnswerLimits
+from goqueue.broker.operations import Caller, Operations, Reference, SchemaDraft, SchemaRecord, Version, check_subject
 from goqueue.broker.operations.limits import MAX_REFERENCES
-from goqueue.model.config import GrpcConfig
-from goqueue.model.errors import GoQueueError, InvalidRequest, InvalidSchema
+from goqueue.model.errors import InvalidRequest, InvalidSchema
 from goqueue.wire.proto import goqueue_pb2 as pb
-from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 
 _LISTED = 1_000
 _MOST_LISTED = 10_000
 _SHOWN_PROBLEMS = 100
 _SHOWN_CHARACTERS = 2_000
-_MOST_DETAILS_BYTES = 2_500
-"""An error travels in a header, where a byte may take three; with more than 8 KiB of them gRPC drops the answer."""
-
-Reply = TypeVar("Reply")
 
 
-def _briefly(method: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable[Reply]]:
-    """What is wrong with a schema can be as long as the schema: say only the beginning of it."""
+class SchemaCalls:
+    """The service ``Schemas``."""
 
-    @wraps(method)
-    async def call(service: Any, request: Any, context: Context) -> Reply:
-        try:
-            return await method(service, request, context)
-        except GoQueueError as error:
-            raise type(error)(_shortened(str(error)), retry_after_s=error.retry_after_s) from None
-
-    return call
-
-
-def _shortened(text: str) -> str:
-    encoded = text.encode(errors="replace")
-    if len(encoded) <= _MOST_DETAILS_BYTES:
-        return text
-    return encoded[:_MOST_DETAILS_BYTES].decode(errors="ignore") + "…"
-
-
-class SchemasService(pb_grpc.SchemasServicer):
-    """Thin: decodes, asks the registry, encodes."""
-
-    def __init__(self, operations: Operations, config: GrpcConfig, calls: Calls) -> None:
+    def __init__(self, operations: Operations, limits: AnswerLimits) -> None:
         self._schemas = operations.schemas
-        self._max_list_bytes = config.max_message_bytes // 2
-        self.calls = calls
+        self._max_list_bytes = limits.max_message_bytes // 2
 
-    @answered
-    @_briefly
-    async def RegisterSchema(self, request: pb.RegisterSchemaRequest, context: Context) -> pb.SchemaVersion:
+    async def RegisterSchema(self, caller: Caller, request: pb.RegisterSchemaRequest) -> pb.SchemaVersion:
         found = await self._schemas.register(
-            caller_of(context), request.subject, _draft(request.schema, registers=True), normalize=request.normalize
+            caller, request.subject, _draft(request.schema, registers=True), normalize=request.normalize
         )
         return _to_version(request.subject, found.version, found.record)
 
-    @answered
-    async def GetSchema(self, request: pb.GetSchemaRequest, context: Context) -> pb.Schema:
-        return _to_schema(await self._schemas.get(caller_of(context), request.id))
+    async def GetSchema(self, caller: Caller, request: pb.GetSchemaRequest) -> pb.Schema:
+        return _to_schema(await self._schemas.get(caller, request.id))
 
-    @answered
-    async def GetSchemaVersion(self, request: pb.GetSchemaVersionRequest, context: Context) -> pb.SchemaVersion:
+    async def GetSchemaVersion(self, caller: Caller, request: pb.GetSchemaVersionRequest) -> pb.SchemaVersion:
         check_subject(request.subject)
-        found = await self._schemas.version(
-            caller_of(context), request.subject, request.version or None, deleted=request.deleted
-        )
+        found = await self._schemas.version(caller, request.subject, request.version or None, deleted=request.deleted)
         return _to_version(request.subject, found.version, found.record)
 
-    @answered
-    @_briefly
-    async def FindSchema(self, request: pb.FindSchemaRequest, context: Context) -> pb.SchemaVersion:
+    async def FindSchema(self, caller: Caller, request: pb.FindSchemaRequest) -> pb.SchemaVersion:
         check_subject(request.subject)
         found = await self._schemas.find(
-            caller_of(context),
+            caller,
             request.subject,
             _draft(request.schema),
             normalize=request.normalize,
@@ -87,14 +48,13 @@ class SchemasService(pb_grpc.SchemasServicer):
         )
         return _to_version(request.subject, found.version, found.record)
 
-    @answered
-    async def ListSubjects(self, request: pb.ListSubjectsRequest, context: Context) -> pb.ListSubjectsResponse:
+    async def ListSubjects(self, caller: Caller, request: pb.ListSubjectsRequest) -> pb.ListSubjectsResponse:
         limit = request.limit or _LISTED
         if limit > _MOST_LISTED:
             raise InvalidRequest(f"limit is {limit}; at most {_MOST_LISTED} are allowed")
         response = pb.ListSubjectsResponse()
         left = self._max_list_bytes
-        names = await self._schemas.names(caller_of(context), deleted=request.deleted)
+        names = await self._schemas.names(caller, deleted=request.deleted)
         for place in range(bisect_right(names, request.after), len(names)):
             name = names[place]
             if not name.startswith(request.prefix):
@@ -106,22 +66,19 @@ class SchemasService(pb_grpc.SchemasServicer):
             response.names.append(name)
         return response
 
-    @answered
     async def ListSchemaVersions(
-        self, request: pb.ListSchemaVersionsRequest, context: Context
+        self, caller: Caller, request: pb.ListSchemaVersionsRequest
     ) -> pb.ListSchemaVersionsResponse:
         check_subject(request.subject)
-        versions = await self._schemas.versions(caller_of(context), request.subject, deleted=request.deleted)
+        versions = await self._schemas.versions(caller, request.subject, deleted=request.deleted)
         return pb.ListSchemaVersionsResponse(versions=[each.version for each in versions])
 
-    @answered
-    @_briefly
     async def CheckCompatibility(
-        self, request: pb.CheckCompatibilityRequest, context: Context
+        self, caller: Caller, request: pb.CheckCompatibilityRequest
     ) -> pb.CheckCompatibilityResponse:
         against_all = not request.HasField("version")
         verdict = await self._schemas.verdict(
-            caller_of(context),
+            caller,
             request.subject,
             _draft(request.schema),
             request.version or None,
@@ -140,20 +97,18 @@ class SchemasService(pb_grpc.SchemasServicer):
         ]
         return pb.CheckCompatibilityResponse(compatible=verdict.is_compatible, problems=problems[:_SHOWN_PROBLEMS])
 
-    @answered
     async def DeleteSchemaVersion(
-        self, request: pb.DeleteSchemaVersionRequest, context: Context
+        self, caller: Caller, request: pb.DeleteSchemaVersionRequest
     ) -> pb.DeleteSchemasResponse:
         check_subject(request.subject)
         number = await self._schemas.delete_version(
-            caller_of(context), request.subject, request.version or None, permanent=request.permanent
+            caller, request.subject, request.version or None, permanent=request.permanent
         )
         return pb.DeleteSchemasResponse(versions=[number])
 
-    @answered
-    async def DeleteSubject(self, request: pb.DeleteSubjectRequest, context: Context) -> pb.DeleteSchemasResponse:
+    async def DeleteSubject(self, caller: Caller, request: pb.DeleteSubjectRequest) -> pb.DeleteSchemasResponse:
         check_subject(request.subject)
-        versions = await self._schemas.delete_subject(caller_of(context), request.subject, permanent=request.permanent)
+        versions = await self._schemas.delete_subject(caller, request.subject, permanent=request.permanent)
         return pb.DeleteSchemasResponse(versions=versions)
 
 

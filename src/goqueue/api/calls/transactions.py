@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from goqueue.api.grpc.calls import Calls, answered, caller_of
-from goqueue.api.grpc.errors import Context
-from goqueue.api.grpc.group_messages import to_claims, to_offsets
-from goqueue.broker.operations import Known, ManyCommitted, OpenTransaction, Operations, TransactionRef
+from goqueue.api.calls.group_messages import to_claims, to_offsets
+from goqueue.broker.operations import Caller, Known, ManyCommitted, OpenTransaction, Operations, TransactionRef
 from goqueue.wire.proto import goqueue_pb2 as pb
-from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 
 
-class TransactionsService(pb_grpc.TransactionsServicer):
-    """Thin: decodes, asks the broker, encodes."""
+class TransactionCalls:
+    """The service ``Transactions``."""
 
-    def __init__(self, operations: Operations, calls: Calls) -> None:
+    def __init__(self, operations: Operations) -> None:
         self._transactions = operations.transactions
         self._producers = operations.producers
-        self.calls = calls
 
-    @answered
-    async def InitProducer(self, request: pb.InitProducerRequest, context: Context) -> pb.InitProducerResponse:
+    async def InitProducer(self, caller: Caller, request: pb.InitProducerRequest) -> pb.InitProducerResponse:
         found = await self._producers.init(
-            caller_of(context),
+            caller,
             request.transactional_id or None,
             request.timeout_ms or None,
             request.instance,
@@ -29,86 +24,74 @@ class TransactionsService(pb_grpc.TransactionsServicer):
         )
         return pb.InitProducerResponse(producer_id=found.producer_id, epoch=found.epoch, timeout_ms=found.timeout_ms)
 
-    @answered
     async def HeartbeatProducer(
-        self, request: pb.HeartbeatProducerRequest, context: Context
+        self, caller: Caller, request: pb.HeartbeatProducerRequest
     ) -> pb.HeartbeatProducerResponse:
-        self._producers.heartbeat(caller_of(context), request.producer_id, request.epoch)
+        self._producers.heartbeat(caller, request.producer_id, request.epoch)
         return pb.HeartbeatProducerResponse()
 
-    @answered
     async def BeginTransaction(
-        self, request: pb.BeginTransactionRequest, context: Context
+        self, caller: Caller, request: pb.BeginTransactionRequest
     ) -> pb.BeginTransactionResponse:
         begun = self._transactions.begin(
-            caller_of(context), request.producer_id, request.epoch, request.timeout_ms or None, request.for_key
+            caller, request.producer_id, request.epoch, request.timeout_ms or None, request.for_key
         )
         return pb.BeginTransactionResponse(transaction_id=begun.transaction_id, deadline_ns=begun.deadline_ns)
 
-    @answered
-    async def AddAcks(self, request: pb.AddAcksRequest, context: Context) -> pb.TransactionEnd:
+    async def AddAcks(self, caller: Caller, request: pb.AddAcksRequest) -> pb.TransactionEnd:
         claims = to_claims(request)
-        transaction = await self._transactions.add_acks(caller_of(context), _named(request), request.receipts, claims)
+        transaction = await self._transactions.add_acks(caller, _named(request), request.receipts, claims)
         return pb.TransactionEnd(incarnation=transaction.incarnation)
 
-    @answered
-    async def AddOffsets(self, request: pb.AddOffsetsRequest, context: Context) -> pb.TransactionEnd:
+    async def AddOffsets(self, caller: Caller, request: pb.AddOffsetsRequest) -> pb.TransactionEnd:
         offsets = to_offsets(request.offsets)
         transaction = await self._transactions.add_offsets(
-            caller_of(context), _named(request), request.group, request.member_id, offsets, request.generation or None
+            caller, _named(request), request.group, request.member_id, offsets, request.generation or None
         )
         return pb.TransactionEnd(incarnation=transaction.incarnation)
 
     # Ends
 
-    @answered
-    async def PrepareTransaction(self, request: pb.TransactionRequest, context: Context) -> pb.TransactionEnd:
+    async def PrepareTransaction(self, caller: Caller, request: pb.TransactionRequest) -> pb.TransactionEnd:
         transaction = await self._transactions.prepare(
-            caller_of(context), request.transaction_id, _named(request), _known(request)
+            caller, request.transaction_id, _named(request), _known(request)
         )
         return pb.TransactionEnd(incarnation=transaction.incarnation)
 
-    @answered
-    async def CommitTransaction(self, request: pb.TransactionRequest, context: Context) -> pb.TransactionEnd:
-        await self._transactions.commit(caller_of(context), request.transaction_id, _named(request), _known(request))
+    async def CommitTransaction(self, caller: Caller, request: pb.TransactionRequest) -> pb.TransactionEnd:
+        await self._transactions.commit(caller, request.transaction_id, _named(request), _known(request))
         return pb.TransactionEnd()
 
-    @answered
-    async def AbortTransaction(self, request: pb.TransactionRequest, context: Context) -> pb.TransactionEnd:
+    async def AbortTransaction(self, caller: Caller, request: pb.TransactionRequest) -> pb.TransactionEnd:
         if request.producer_id:
-            await self._transactions.abort_own(caller_of(context), _named(request), request.reason)
+            await self._transactions.abort_own(caller, _named(request), request.reason)
         else:
-            await self._transactions.abort(caller_of(context), request.transaction_id)
+            await self._transactions.abort(caller, request.transaction_id)
         return pb.TransactionEnd()
 
-    @answered
-    async def CommitMany(self, request: pb.CommitManyRequest, context: Context) -> pb.CommittedKey:
-        found = await self._transactions.commit_many(caller_of(context), request.key, list(request.transaction_ids))
+    async def CommitMany(self, caller: Caller, request: pb.CommitManyRequest) -> pb.CommittedKey:
+        found = await self._transactions.commit_many(caller, request.key, list(request.transaction_ids))
         return _to_key(request.key, found)
 
-    @answered
-    async def FindCommitted(self, request: pb.FindCommittedRequest, context: Context) -> pb.CommittedKey:
-        return _to_key(request.key, await self._transactions.committed_under(caller_of(context), request.key))
+    async def FindCommitted(self, caller: Caller, request: pb.FindCommittedRequest) -> pb.CommittedKey:
+        return _to_key(request.key, await self._transactions.committed_under(caller, request.key))
 
     # Looking
 
-    @answered
     async def ListTransactions(
-        self, request: pb.ListTransactionsRequest, context: Context
+        self, caller: Caller, request: pb.ListTransactionsRequest
     ) -> pb.ListTransactionsResponse:
         return pb.ListTransactionsResponse(
-            transactions=[_to_transaction(each) for each in self._transactions.all_open(caller_of(context))]
+            transactions=[_to_transaction(each) for each in self._transactions.all_open(caller)]
         )
 
-    @answered
-    async def DescribeTransaction(self, request: pb.DescribeTransactionRequest, context: Context) -> pb.Transaction:
-        return _to_transaction(self._transactions.describe(caller_of(context), request.transaction_id))
+    async def DescribeTransaction(self, caller: Caller, request: pb.DescribeTransactionRequest) -> pb.Transaction:
+        return _to_transaction(self._transactions.describe(caller, request.transaction_id))
 
-    @answered
     async def TransactionStats(
-        self, request: pb.TransactionStatsRequest, context: Context
+        self, caller: Caller, request: pb.TransactionStatsRequest
     ) -> pb.TransactionStatsResponse:
-        stats = self._transactions.stats(caller_of(context))
+        stats = self._transactions.stats(caller)
         tally, states = stats.tally, stats.by_state
         return pb.TransactionStatsResponse(
             active=sum(states.values()),

@@ -1,4 +1,4 @@
-"""What the Groups service says, made from what the broker knows."""
+"""Messages of the service ``Groups``, from what the broker knows and back."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import cast
 
-from goqueue.api.grpc.errors import to_error
-from goqueue.api.grpc.messages import settings_of
+from goqueue.api.calls.conversion import settings_of, to_error
 from goqueue.broker.operations import (
     Assignment,
     Caller,
