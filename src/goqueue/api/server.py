@@ -20,6 +20,7 @@ from goqueue.api.http.app import create_app
 from goqueue.api.http.server.connection import Connection, sweep
 from goqueue.api.http.server.connection_limits import ConnectionLimits
 from goqueue.api.listening import listening_socket
+from goqueue.api.native.server import NativeServer
 from goqueue.broker.broker import Broker
 from goqueue.broker.operations import CallerProtocol
 from goqueue.model.config import Config, HttpConfig
@@ -46,29 +47,36 @@ def serve(config: Config) -> int:
 async def _serve(config: Config) -> None:
     broker = Broker(config)
     grpc = GrpcServer(broker.operations, config.grpc)
+    native = NativeServer(broker.operations, config.native)
     with closing(bind(config.http)) as listener:
         if config.grpc.enabled:
             grpc.bind()
+        if config.native.enabled:
+            native.bind()
         async with broker:
-            await _serve_broker(broker, grpc, listener)
+            await _serve_broker(broker, grpc, native, listener)
         log.info("stopped", data=config.storage.path)
 
 
-async def _serve_broker(broker: Broker, grpc: GrpcServer, listener: socket.socket) -> None:
+async def _serve_broker(broker: Broker, grpc: GrpcServer, native: NativeServer, listener: socket.socket) -> None:
     config = broker.config
     server = HttpServer(broker, config.http, on_stop=grpc.leave, grpc_port=grpc.port)
     if config.grpc.enabled:
         await grpc.start()
+    if config.native.enabled:
+        await native.start()
     # What is there now stays; collecting it again and again would cost pauses for nothing.
     gc.collect()
     gc.freeze()
     server.take_signals()
     host, port = listener.getsockname()[:2]
-    log.info("listening", host=host, port=port, grpc_port=grpc.port, data=config.storage.path)
+    ports = {"port": port, "grpc_port": grpc.port} | ({"native_port": native.port} if native.port else {})
+    log.info("listening", host=host, **ports, data=config.storage.path)
     try:
         await server.serve(sockets=[listener])
     finally:
-        await grpc.stop(config.http.shutdown_timeout_ms / 1_000)
+        grace_s = config.http.shutdown_timeout_ms / 1_000
+        await asyncio.gather(grpc.stop(grace_s), native.stop(grace_s))
 
 
 def bind(config: HttpConfig) -> socket.socket:

@@ -1,4 +1,4 @@
-"""Addresses of a broker's gRPC port."""
+"""Addresses of a broker for its clients."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from urllib.parse import urlsplit
 
 _RESOLVED_BY_GRPC = ("dns:", "ipv4:", "ipv6:", "unix:", "unix-abstract:", "xds:")
 """Other kinds of names that gRPC resolves. It reports problems with them itself."""
+
+
+SCHEME = "goqueue://"
+"""How addresses of the native protocol begin; all others are of gRPC."""
 
 
 def is_host_and_port(text: str) -> bool:
@@ -20,4 +24,10 @@ def is_host_and_port(text: str) -> bool:
 
 def is_address(text: str) -> bool:
     """Whether a client can connect to the text: it is a ``HOST:PORT``, or a name that gRPC resolves."""
-    return is_host_and_port(text) or text.startswith(_RESOLVED_BY_GRPC)
+    return is_host_and_port(text.removeprefix(SCHEME)) or text.startswith(_RESOLVED_BY_GRPC)
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Of a ``HOST:PORT``."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)

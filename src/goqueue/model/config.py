@@ -160,6 +160,43 @@ class GrpcConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class NativeConfig:
+    """The server of the native protocol and its limits."""
+
+    enabled: bool = flag(False, "Whether the native protocol is served.")
+    host: str = text("127.0.0.1", (1, 255), "The address to listen on; loopback by default.")
+    port: int = count(9191, (0, 65_535), "The port; 0 for a free one.")
+    advertised_address: str = text(
+        "", (0, 255), "The address that clients are given to connect to, as host:port; empty for the one it listens on."
+    )
+    max_message_bytes: int = size_bytes(20 << 20, (2 << 20, 1 << 30), "The largest message in either direction.")
+    max_connections: int = count(4_096, (1, 1_000_000), "How many connections may be open; more are closed at once.")
+    max_requests: int = count(
+        256,
+        (1, 100_000),
+        "How many requests of one connection may wait for their answers; then it is not read further.",
+    )
+    max_streams: int = count(1_024, (1, 1_000_000), "How many streams may be open at once; further ones are refused.")
+    max_batch_bytes: int = size_bytes(
+        1 << 20, (1 << 10, 1 << 30), "The most bytes of frames in one batch of a stream, unless a message is larger."
+    )
+    max_unread_bytes: int = size_bytes(
+        128 << 20,
+        (1 << 20, 1 << 40),
+        "How many bytes of answers may wait for slow clients; beyond that, calls are refused.",
+    )
+    max_call_ms: int = duration_ms(
+        60_000, (100, _HOUR_MS), "The longest time that a call other than a stream may take."
+    )
+    hello_timeout_ms: int = duration_ms(
+        10_000, (100, _HOUR_MS), "A client that has not greeted by then is disconnected."
+    )
+    idle_timeout_ms: int = duration_ms(
+        120_000, (1_000, _HOUR_MS), "A client that sends nothing for so long, not even a ping, is disconnected."
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LimitsConfig:
     """Limits on what a broker holds."""
 
@@ -331,6 +368,7 @@ class Config:
     group: GroupSettings = field(default_factory=GroupSettings)
     http: HttpConfig = field(default_factory=HttpConfig)
     grpc: GrpcConfig = field(default_factory=GrpcConfig)
+    native: NativeConfig = field(default_factory=NativeConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     log: LogConfig = field(default_factory=LogConfig)
     schemas: SchemasConfig = field(default_factory=SchemasConfig)

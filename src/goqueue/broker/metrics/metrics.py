@@ -49,6 +49,7 @@ class Metrics:
         self._broker = broker
         self.http = Requests("http")
         self.grpc = Requests("grpc")
+        self.native = Requests("native")
         self.connections: dict[str, Callable[[], int]] = {}
         """By api: asked for how many are open."""
         self.publish = Histogram(_WRITE_BOUNDS_S)
@@ -94,7 +95,7 @@ class Metrics:
         figures.add_histogram("goqueue_publish_seconds", self.publish)
         figures.add_histogram("goqueue_fsync_seconds", self.fsync)
         figures.add_histogram("goqueue_event_loop_delay_seconds", self.loop_delay.histogram)
-        for requests in (self.http, self.grpc):
+        for requests in (self.http, self.grpc, self.native):
             requests.add_to(figures)
 
     def _add_broker(self, figures: Figures) -> None:

@@ -76,7 +76,12 @@ class Operations:
     def requests(self, protocol: CallerProtocol) -> Requests:
         """Where the requests of a protocol of the network are counted, for metrics."""
         metrics = self._host.metrics
-        return {CallerProtocol.HTTP: metrics.http, CallerProtocol.GRPC: metrics.grpc}[protocol]
+        by_protocol = {
+            CallerProtocol.HTTP: metrics.http,
+            CallerProtocol.GRPC: metrics.grpc,
+            CallerProtocol.NATIVE: metrics.native,
+        }
+        return by_protocol[protocol]
 
     def count_connections(self, protocol: CallerProtocol, count: Callable[[], int]) -> None:
         """Have metrics ask ``count`` for how many connections of a protocol are open."""

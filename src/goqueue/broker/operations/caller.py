@@ -14,6 +14,7 @@ class CallerProtocol(StrEnum):
 
     HTTP = "http"
     GRPC = "grpc"
+    NATIVE = "native"
     IN_PROCESS = "in_process"
 
 

@@ -15,6 +15,7 @@ from goqueue.broker.partitions.read import (
     read_frames,
     read_messages,
     start_of,
+    wait_for_any,
 )
 from goqueue.broker.runtime.time_slices import TimeSlice
 
@@ -82,6 +83,14 @@ class ReadingOperations(ResourceOperations):
             if verify:
                 find_damaged_frames(source, found.run, found.run.columns())
         return found
+
+    @operation("messages.wait", Resource.TOPIC)
+    async def wait(
+        self, caller: Caller, topic: str, partition: int, offset: int, wait_ms: int, *, uncommitted: bool = False
+    ) -> None:
+        """Return when there may be something to read from ``offset`` on, or after ``wait_ms``."""
+        source = self._host.topics.find(topic).partition(partition)
+        await wait_for_any([(source, offset)], wait_ms, uncommitted=uncommitted)
 
     @operation("messages.find_offset", Resource.TOPIC)
     def find_offset(self, caller: Caller, topic: str, partition: int, start: StartAt) -> int:

@@ -25,8 +25,8 @@ SetOption = Annotated[
 _NAMED: dict[str, tuple[tuple[str, ...], Any]] = {
     "data": (("storage.path",), _DATA),
     "host": (
-        ("http.host", "grpc.host"),
-        typer.Option("--host", metavar="HOST", help="The address to listen on (http.host, grpc.host)."),
+        ("http.host", "grpc.host", "native.host"),
+        typer.Option("--host", metavar="HOST", help="The address to listen on (http.host, grpc.host, native.host)."),
     ),
     "port": (("http.port",), typer.Option("--port", metavar="N", help="The port; 0 takes a free one (http.port).")),
     "grpc_port": (

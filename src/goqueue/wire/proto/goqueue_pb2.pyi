@@ -356,6 +356,7 @@ class FetchRequest(_message.Message):
     FOLLOW_FIELD_NUMBER: _builtins.int
     READ_UNCOMMITTED_FIELD_NUMBER: _builtins.int
     VERIFY_FIELD_NUMBER: _builtins.int
+    CREDIT_BYTES_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     partition: _builtins.int
     max_batch_bytes: _builtins.int
@@ -368,6 +369,8 @@ class FetchRequest(_message.Message):
     """Look at every checksum on the way. What fails it is sent all the same, and from then on known to the broker: in its
     log, its health and its metrics. For a reader that has met such a message, and wants it known.
     """
+    credit_bytes: _builtins.int
+    """Native protocol: how many bytes of batches may be sent before the reader gives more credit."""
     @_builtins.property
     def start(self) -> Global___Start: ...
     def __init__(
@@ -380,10 +383,11 @@ class FetchRequest(_message.Message):
         follow: _builtins.bool = ...,
         read_uncommitted: _builtins.bool = ...,
         verify: _builtins.bool = ...,
+        credit_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "max_batch_bytes", b"max_batch_bytes", "partition", b"partition", "read_uncommitted", b"read_uncommitted", "start", b"start", "topic", b"topic", "verify", b"verify"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit_bytes", b"credit_bytes", "follow", b"follow", "max_batch_bytes", b"max_batch_bytes", "partition", b"partition", "read_uncommitted", b"read_uncommitted", "start", b"start", "topic", b"topic", "verify", b"verify"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3935,3 +3939,103 @@ class TransactionStatsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TransactionStatsResponse: _TypeAlias = TransactionStatsResponse  # noqa: Y015
+
+@_typing.final
+class Hello(_message.Message):
+    """The first message of a connection of the native protocol (docs/protocol.md), which is no part of the gRPC API."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MIN_VERSION_FIELD_NUMBER: _builtins.int
+    MAX_VERSION_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_VERSION_FIELD_NUMBER: _builtins.int
+    min_version: _builtins.int
+    """The versions of the protocol that the client speaks."""
+    max_version: _builtins.int
+    client_id: _builtins.str
+    """A name for logs and metrics."""
+    client_version: _builtins.str
+    """Which client, such as goqueue-python/1.4.0."""
+    def __init__(
+        self,
+        *,
+        min_version: _builtins.int = ...,
+        max_version: _builtins.int = ...,
+        client_id: _builtins.str = ...,
+        client_version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "client_version", b"client_version", "max_version", b"max_version", "min_version", b"min_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Hello: _TypeAlias = Hello  # noqa: Y015
+
+@_typing.final
+class Welcome(_message.Message):
+    """The answer to Hello."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    BROKER_VERSION_FIELD_NUMBER: _builtins.int
+    MAX_MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_REQUESTS_FIELD_NUMBER: _builtins.int
+    IDLE_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """The version that is spoken from now on."""
+    node_id: _builtins.str
+    broker_version: _builtins.str
+    max_message_bytes: _builtins.int
+    """The largest message in either direction, without its header."""
+    max_requests: _builtins.int
+    """How many requests may wait for their answers; further ones are not read until some are answered."""
+    idle_timeout_ms: _builtins.int
+    """A client that sends nothing for so long is disconnected; a ping is enough."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        node_id: _builtins.str = ...,
+        broker_version: _builtins.str = ...,
+        max_message_bytes: _builtins.int = ...,
+        max_requests: _builtins.int = ...,
+        idle_timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_version", b"broker_version", "idle_timeout_ms", b"idle_timeout_ms", "max_message_bytes", b"max_message_bytes", "max_requests", b"max_requests", "node_id", b"node_id", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
+
+@_typing.final
+class TransactionOfBatches(_message.Message):
+    """What belongs to a transaction, in a publish request of the native protocol."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTION_ID_FIELD_NUMBER: _builtins.int
+    BEGIN_FIELD_NUMBER: _builtins.int
+    transaction_id: _builtins.str
+    @_builtins.property
+    def begin(self) -> Global___Begin:
+        """Begin it if it is not known."""
+
+    def __init__(
+        self,
+        *,
+        transaction_id: _builtins.str = ...,
+        begin: Global___Begin | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "transaction_id", b"transaction_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionOfBatches: _TypeAlias = TransactionOfBatches  # noqa: Y015

@@ -1,0 +1,1 @@
+"""The native protocol's server: connections, and what each operation does with the broker."""
