@@ -12,7 +12,7 @@ from behaviour.delays import DelayCounts, Delays, LaneOfGroup, LanesOfPartition,
 from behaviour.groups_in_process import refused
 from goqueue import AsyncClient, DelayedMessage, PartitionLanes
 from goqueue.client.admin.delays import to_delayed
-from goqueue.client.connection.connection import to_error
+from goqueue.client.connection.grpc_connection import to_error
 from goqueue.model.message import PRIORITY_LABELS
 from goqueue.wire.proto import goqueue_pb2 as pb
 from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc

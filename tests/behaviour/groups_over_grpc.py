@@ -27,7 +27,7 @@ from behaviour.groups import (
     Wanted,
 )
 from behaviour.groups_in_process import refused
-from goqueue.client.connection.connection import to_error
+from goqueue.client.connection.grpc_connection import to_error
 from goqueue.model.errors import error_from
 from goqueue.model.fields import specs
 from goqueue.model.group_settings import GroupSettings

@@ -18,7 +18,7 @@ from behaviour.groups_over_grpc import GroupsOverGrpc
 from behaviour.host import Host, LoopThread, config_for
 from goqueue import AsyncClient
 from goqueue.api.grpc.server import GrpcServer
-from goqueue.client.connection.connection import to_error
+from goqueue.client.connection.grpc_connection import to_error
 from goqueue.client.producer.producer import AsyncProducer
 from goqueue.model.config import GrpcConfig
 from goqueue.model.errors import DeliveryTimeout, GoQueueError

@@ -14,7 +14,7 @@ from goqueue import AsyncClient
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.publishing.schema_rejects import Refused
 from goqueue.broker.registry.schema_draft import SchemaDraft
-from goqueue.client.connection.connection import to_error
+from goqueue.client.connection.grpc_connection import to_error
 from goqueue.model.errors import NotAllStored, SchemaViolation
 from goqueue.model.publish_result import Published
 from goqueue.wire.batch import FrameRun, join_frames

@@ -15,9 +15,9 @@ from goqueue.testing import BrokerProcess, running_broker
 _numbers = count()
 
 
-@pytest.fixture(scope="session")
-def broker() -> Iterator[BrokerProcess]:
-    with running_broker(settings={"storage.min_free_bytes": 0}) as broker:
+@pytest.fixture(scope="session", params=["grpc", "native"])
+def broker(request: pytest.FixtureRequest) -> Iterator[BrokerProcess]:
+    with running_broker(protocol=request.param, settings={"storage.min_free_bytes": 0}) as broker:
         yield broker
         assert broker.stop() == 0
     assert not [line for line in broker.log if '"level": "error"' in line or "Traceback" in line]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from doubles.connections import name_of, wrap
 
-from goqueue.client.connection.connection import Connection
 from goqueue.model.errors import BrokerUnavailable
 
 
@@ -19,37 +18,37 @@ class HeldCalls:
         self.reached = asyncio.Event()
         self.go = asyncio.Event()
         name = "publish" if method == "publish" else "call"
-        original: Any = getattr(Connection, name)
 
-        async def held(connection: Connection, *args: Any, **options: Any) -> Any:
-            if name == "call" and not _is(method, args[0]):
-                return await original(connection, *args, **options)
-            answer = await original(connection, *args, **options) if answered else None
-            self.reached.set()
-            await self.go.wait()
-            return answer if answered else await original(connection, *args, **options)
+        def holding(original: Any) -> Any:
+            async def held(connection: Any, *args: Any, **options: Any) -> Any:
+                if name == "call" and name_of(args[0]) != method:
+                    return await original(connection, *args, **options)
+                answer = await original(connection, *args, **options) if answered else None
+                self.reached.set()
+                await self.go.wait()
+                return answer if answered else await original(connection, *args, **options)
 
-        patch.setattr(Connection, name, held)
+            return held
+
+        wrap(patch, name, holding)
 
 
 def answer_instead(patch: pytest.MonkeyPatch, method: str, *answers: Exception) -> None:
     """What the first calls of a method are answered, when the broker has done what they ask for."""
-    original: Callable[..., Any] = Connection.call
     left = list(answers)
 
-    async def call(connection: Connection, called: Any, *args: Any, **options: Any) -> Any:
-        try:
-            return await original(connection, called, *args, **options)
-        finally:
-            if _is(method, called) and left:
-                raise left.pop(0)
+    def answering(original: Any) -> Any:
+        async def call(connection: Any, called: Any, *args: Any, **options: Any) -> Any:
+            try:
+                return await original(connection, called, *args, **options)
+            finally:
+                if name_of(called) == method and left:
+                    raise left.pop(0)
 
-    patch.setattr(Connection, "call", call)
+        return call
+
+    wrap(patch, "call", answering)
 
 
 def lost() -> BrokerUnavailable:
     return BrokerUnavailable("the answer was lost")
-
-
-def _is(method: str, called: Any) -> bool:
-    return called._method.decode().endswith(f"/{method}")

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from doubles.connections import wrap
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
@@ -25,7 +26,6 @@ from goqueue import (
     SchemaReference,
     errors,
 )
-from goqueue.client.connection.connection import Connection
 from goqueue.client.schemas import avro_serializers
 from goqueue.testing import BrokerProcess
 from goqueue.wire.registry_framing import encode_message_indexes, encode_schema_id
@@ -62,14 +62,16 @@ def protobuf(*names: str, package: str = "shop") -> Callable[[str], Any]:
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The calls that leave meanwhile, by the name of what they send."""
     sent: list[str] = []
-    call = Connection.call
 
-    async def counting(self: Connection, method: Any, request: Any, **more: Any) -> Any:
-        sent.append(type(request).__name__)
-        return await call(self, method, request, **more)
+    def counting(call: Any) -> Any:
+        async def counted_call(self: Any, method: Any, request: Any, **more: Any) -> Any:
+            sent.append(type(request).__name__)
+            return await call(self, method, request, **more)
+
+        return counted_call
 
     with monkeypatch.context() as patched:
-        patched.setattr(Connection, "call", counting)
+        wrap(patched, "call", counting)
         yield sent
 
 
@@ -305,15 +307,17 @@ async def test_what_is_registered_while_it_is_deleted_is_asked_for_again(
     broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subject = f"{topic}-value"
-    call = Connection.call
     async with broker.async_client() as client:
 
-        async def register_first(self: Connection, method: Any, request: Any, **more: Any) -> Any:
-            if type(request).__name__ == "DeleteSubjectRequest":
-                await client.schemas.register(subject, ORDER)
-            return await call(self, method, request, **more)
+        def registering(call: Any) -> Any:
+            async def register_first(self: Any, method: Any, request: Any, **more: Any) -> Any:
+                if type(request).__name__ == "DeleteSubjectRequest":
+                    await client.schemas.register(subject, ORDER)
+                return await call(self, method, request, **more)
 
-        monkeypatch.setattr(Connection, "call", register_first)
+            return register_first
+
+        wrap(monkeypatch, "call", registering)
         await client.schemas.register(subject, ORDER)
         assert await client.schemas.delete(subject) == [1]
         await client.schemas.register(subject, ORDER)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from doubles.connections import wrap
 
 from goqueue import AsyncClient, GoQueueError
-from goqueue.client.connection.connection import Connection
 from goqueue.model.errors import (
     BrokerUnavailable,
     ClientError,
@@ -28,31 +28,35 @@ LOST = BrokerUnavailable("the connection broke before the answer came")
 
 def fail_once(patch: pytest.MonkeyPatch, kind: type, error: GoQueueError, *, after: bool) -> None:
     """The first request of that kind fails, ``after`` or before the broker has carried it out."""
-    real = Connection.call
     waiting = [error]
 
-    async def call(self: Connection, method: Any, request: Any, **options: Any) -> Any:
-        if not isinstance(request, kind) or not waiting:
-            return await real(self, method, request, **options)
-        failure = waiting.pop()
-        if after:
-            await real(self, method, request, **options)
-        raise failure
+    def failing(real: Any) -> Any:
+        async def call(self: Any, method: Any, request: Any, **options: Any) -> Any:
+            if not isinstance(request, kind) or not waiting:
+                return await real(self, method, request, **options)
+            failure = waiting.pop()
+            if after:
+                await real(self, method, request, **options)
+            raise failure
 
-    patch.setattr(Connection, "call", call)
+        return call
+
+    wrap(patch, "call", failing)
 
 
 def stall(patch: pytest.MonkeyPatch, stalls: Callable[[str], bool]) -> None:
     """Brokers at these addresses take all the time that they are given, and answer nothing."""
-    real = Connection.call
 
-    async def call(self: Connection, method: Any, request: Any, *, timeout_ms: int | None = None) -> Any:
-        if not stalls(self.address):
-            return await real(self, method, request, timeout_ms=timeout_ms)
-        await asyncio.sleep((timeout_ms or self._config.request_timeout_ms) / 1_000)
-        raise DeliveryTimeout(f"{self.address} did not answer in time")
+    def stalling(real: Any) -> Any:
+        async def call(self: Any, method: Any, request: Any, *, timeout_ms: int | None = None) -> Any:
+            if not stalls(self.address):
+                return await real(self, method, request, timeout_ms=timeout_ms)
+            await asyncio.sleep((timeout_ms or self._config.request_timeout_ms) / 1_000)
+            raise DeliveryTimeout(f"{self.address} did not answer in time")
 
-    patch.setattr(Connection, "call", call)
+        return call
+
+    wrap(patch, "call", stalling)
 
 
 async def test_a_topic_that_may_be_there_already_is_taken_as_it_is(broker: BrokerProcess, topic: str) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from doubles.async_tests import until
+from doubles.connections import wrap
 from fetched import fetched
 
 from goqueue import AsyncClient
-from goqueue.client.connection.connection import Connection
 from goqueue.model.errors import BrokerUnavailable, DeliveryTimeout, MemberFenced
 from goqueue.testing import BrokerProcess, running_broker
 from goqueue.wire.proto import goqueue_pb2 as pb
@@ -219,19 +219,18 @@ async def test_a_member_that_was_silent_for_too_long_joins_anew(
             member = consumer.member_id
             await fetched(consumer, 3)
             assert len(await consumer.poll(1)) == 1
-            subscribe = Connection.subscribe
 
-            def unreachable(_: Connection) -> Any:
+            def unreachable(_: Any) -> Any:
                 raise BrokerUnavailable("the network is down")
 
-            monkeypatch.setattr(Connection, "subscribe", unreachable)
-            subscription = consumer._membership._subscription
-            assert subscription is not None
-            subscription.abandon()
-            async with asyncio.timeout(30):
-                while (await client.describe_group(group)).members:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-            monkeypatch.setattr(Connection, "subscribe", subscribe)
+            with monkeypatch.context() as cut:
+                wrap(cut, "subscribe", lambda _: unreachable)
+                subscription = consumer._membership._subscription
+                assert subscription is not None
+                subscription.abandon()
+                async with asyncio.timeout(30):
+                    while (await client.describe_group(group)).members:  # noqa: ASYNC110
+                        await asyncio.sleep(0.01)
             await until(lambda: consumer.member_id != member)
             # What it had was given back; the two that waited here are not handed out from the old delivery.
             again = []

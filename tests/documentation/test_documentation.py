@@ -102,7 +102,12 @@ def test_every_python_example_runs(page: str, fresh_broker: BrokerProcess) -> No
         [sys.executable, "-W", "error", "-c", script],
         capture_output=True,
         text=True,
-        env=os.environ | {"GOQUEUE_URL": fresh_broker.url, "GOQUEUE_ADDRESS": fresh_broker.address},
+        env=os.environ
+        | {
+            "GOQUEUE_URL": fresh_broker.url,
+            "GOQUEUE_ADDRESS": fresh_broker.address,
+            "GOQUEUE_NATIVE": f"127.0.0.1:{fresh_broker.native_port}",
+        },
         timeout=_EXAMPLE_S,
     )
     assert ran.returncode == 0, ran.stderr

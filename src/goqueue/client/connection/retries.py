@@ -10,8 +10,11 @@ from typing import Any, Literal, TypeVar
 
 from goqueue.client.connection.config import ClientConfig
 from goqueue.client.connection.connection import Connection, NotConnected
+from goqueue.client.connection.grpc_connection import GrpcConnection
+from goqueue.client.connection.native_connection import NativeConnection
 from goqueue.client.connection.wrong_port import with_right_port
 from goqueue.model import errors
+from goqueue.model.addresses import SCHEME
 from goqueue.model.errors import GoQueueError
 
 Reply = TypeVar("Reply")
@@ -95,7 +98,8 @@ class Retrying:
         self.check_open()
         found = self._connections.get(address)
         if found is None:
-            found = self._connections[address] = Connection(address, self.config)
+            kind = NativeConnection if address.startswith(SCHEME) else GrpcConnection
+            found = self._connections[address] = kind(address, self.config)
         return found
 
     async def any(self, operation: Callable[[Attempt], Awaitable[Reply]]) -> Reply:

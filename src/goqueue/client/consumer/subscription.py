@@ -9,7 +9,8 @@ from collections.abc import Callable
 import grpc
 import grpc.aio
 
-from goqueue.client.connection.connection import CALL_ENDED, Connection, to_error
+from goqueue.client.connection.connection import Connection
+from goqueue.client.connection.grpc_connection import CALL_ENDED, to_error
 from goqueue.client.connection.tasks import cancel
 from goqueue.model.errors import BrokerUnavailable, ClientError, DeliveryTimeout, GoQueueError
 from goqueue.model.logging import get_logger
