@@ -70,7 +70,7 @@ def breaks_without(site: str) -> bool:
     reaching = scripts_that_reach()[site]
     likely = [script for script in LIKELY.get(disk_sites.module_of(site), ()) if script in reaching]
     with without(site), suppress(Broken, StorageFailed):
-        for seed in range(3):
+        for seed in range(12):
             run_clamping(seed)
         for seed in range(2):
             for script in likely:
@@ -78,8 +78,6 @@ def breaks_without(site: str) -> bool:
         for seed in range(8):
             for script in reaching:
                 run_group_script(script, seed)
-        for seed in range(3, 12):
-            run_clamping(seed)
         return False
     return True
 

@@ -22,8 +22,8 @@ from goqueue.broker.shards.shard_map import ShardMap
 from goqueue.coordination.group import Group
 from goqueue.model.config import Config, StorageConfig
 from goqueue.model.publishing import NewMessage
-from goqueue.simulation.view_checks import unlike_views
 from goqueue.simulation.ports import SimulatedRandomness
+from goqueue.simulation.view_checks import unlike_views
 
 CONFIG = Config(storage=StorageConfig(path="/srv/goqueue", min_free_bytes=0, checkpoint_interval_ms=3_600_000))
 PARTITIONS = 20

@@ -1,5 +1,5 @@
-"""The state machine of a shard: the groups and transactions that it coordinates, the queues of its partitions, and views
-of their groups.
+"""The state machine of a shard: the groups and transactions that it coordinates, the queues of its partitions, and
+views of their groups.
 
 A queue is what one group knows of one partition. It is in the partition's shard, its group in the shard of the group's
 name, so a shard has queues of groups that it does not have, and groups without their queues. Beside the queues of a

@@ -114,14 +114,14 @@ async def release_coordinator(world: World, rng: Random) -> None:
     async def released(broker: Broker) -> None:
         shards = broker.groups.shards
         coordinator = shards.of(group)
-        await shards.let_go(coordinator)
+        await broker.leadership.let_go(coordinator)
         for member in _seen_members(broker, group):
             try:
                 await broker.operations.queues.poll(IN_PROCESS, group, member, _NOTHING)
             except NotLeader as error:
                 raise Broken(f"member {member} of {group} is not served without its coordinator: {error}") from error
         await asyncio.sleep(pause_s)
-        await broker.groups.lead([coordinator])
+        await broker.leadership.lead([coordinator])
 
     await world.ask(f"release the coordinator of {group}", released)
 

@@ -53,9 +53,7 @@ class TransactionCalls:
     # Ends
 
     async def PrepareTransaction(self, caller: Caller, request: pb.TransactionRequest) -> pb.TransactionEnd:
-        transaction = await self._transactions.prepare(
-            caller, request.transaction_id, _named(request), _known(request)
-        )
+        transaction = await self._transactions.prepare(caller, request.transaction_id, _named(request), _known(request))
         return pb.TransactionEnd(incarnation=transaction.incarnation)
 
     async def CommitTransaction(self, caller: Caller, request: pb.TransactionRequest) -> pb.TransactionEnd:

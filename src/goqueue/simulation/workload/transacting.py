@@ -153,7 +153,7 @@ async def prepare(world: World, actor: Actor, rng: Random) -> None:
     ended = await world.ask(
         "prepare", lambda broker: broker.operations.transactions.prepare(IN_PROCESS, unit.name, unit.reference)
     )
-    if ended is None:
+    if not isinstance(ended, GoQueueError | Killed):
         unit.ending, unit.is_over = "prepared", True
         world.prepared.append(unit)
         world.history.counts["transactions prepared"] += 1

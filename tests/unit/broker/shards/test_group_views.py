@@ -25,8 +25,8 @@ from goqueue.model.config import Config, StorageConfig
 from goqueue.model.errors import DiskFull, NotLeader, UnknownMember
 from goqueue.model.ids import partition_key
 from goqueue.model.publishing import NewMessage
-from goqueue.simulation.view_checks import unlike_views
 from goqueue.simulation.ports import SimulatedRandomness
+from goqueue.simulation.view_checks import unlike_views
 from goqueue.storage.log.log import Log
 
 CONFIG = Config(storage=StorageConfig(path="/srv/goqueue", min_free_bytes=0))
@@ -59,11 +59,11 @@ async def one_each(it: GroupBench, value: bytes) -> None:
 
 
 async def let_go(it: GroupBench, shard: Shard) -> None:
-    await it.broker.groups.shards.let_go(shard)
+    await it.broker.leadership.let_go(shard)
 
 
 async def lead(it: GroupBench, shard: Shard) -> None:
-    await it.broker.groups.lead([shard])
+    await it.broker.leadership.lead([shard])
 
 
 def views(it: GroupBench, group: str) -> dict[int, GroupView]:
