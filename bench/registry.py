@@ -37,6 +37,7 @@ from bench import (
     spark_write,
     startup,
     trace_ratio,
+    truncation_pause,
     walks,
 )
 from bench.figure import Better, Figure, Measured
@@ -194,6 +195,14 @@ _ALL = (
         1.2,
         "lower",
         _alone("log_growth", log_growth.measure),
+    ),
+    Bench(
+        truncation_pause.NAME,
+        "the longest that the loop is held while a full segment is cut at its start, in its middle, near its end",
+        "ms",
+        5,
+        "lower",
+        _alone(truncation_pause.NAME, truncation_pause.measure),
     ),
     Bench(
         "log_memory",

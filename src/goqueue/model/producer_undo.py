@@ -55,7 +55,9 @@ class ProducerUndo:
         changes, left = self._changes, _AT_A_STRETCH
         while changes and changes[-1].offset >= end:
             change = changes.pop()
-            state.restore(change.producer_id, change.before, change.ended, is_commit=change.is_commit)
+            # Of a transaction that lies behind the cut as a whole nothing is open again.
+            ended = change.ended if change.ended is not None and change.ended.first < end else None
+            state.restore(change.producer_id, change.before, ended, is_commit=change.is_commit)
             left -= 1
             if not left:
                 left = _AT_A_STRETCH

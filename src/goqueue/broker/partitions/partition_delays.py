@@ -186,7 +186,7 @@ class PartitionDelays:
         """The log was cut: forget what lay behind, and what changed by it. Until this has come to its end, some of it
         is still known. Returns what waits again, and when it is due."""
         self.changes += 1
-        again: list[NDArray[np.int64]] = [_NONE]
+        again: list[NDArray[np.int64]] = []
         while self._unsettled and self._unsettled[-1].end > end:
             change = self._unsettled.pop()
             if change.owner is not None:
@@ -200,6 +200,8 @@ class PartitionDelays:
             if not len(held):
                 del self._held[owner]
         self._held_count = sum(len(held) for held in self._held.values())
+        if not again:
+            return _NONE, _NONE
         offsets = np.unique(np.concatenate(again))
         dues = self.pending.dues_of(offsets)
         return offsets[dues >= 0], dues[dues >= 0]
