@@ -38,6 +38,8 @@ OPERATIONS: Mapping[str, int] = {
     "begin": 3,
     "write_in_transaction": 5,
     "ack_in_transaction": 3,
+    "begin_again": 2,
+    "write_again": 1,
     "write_as_former": 1,
     "commit": 3,
     "abort": 1,

@@ -50,6 +50,8 @@ class Unit:
     offsets: Offsets = field(default_factory=dict)
     is_over: bool = False
     """Whether it was told to have ended, so that it takes nothing more."""
+    over_in: int = 0
+    """The start of the broker that said so."""
 
     @property
     def name(self) -> str:

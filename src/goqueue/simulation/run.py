@@ -57,6 +57,8 @@ OPERATIONS_BY_KIND: dict[str, Callable[[World, Actor, Random], Awaitable[None]]]
     "ack_in_transaction": transacting.ack,
     "commit": transacting.commit,
     "abort": transacting.abort,
+    "begin_again": transacting.begin_again,
+    "write_again": transacting.write_again,
     "write_as_former": transacting.write_as_former,
     "prepare": transacting.prepare,
     "commit_many": transacting.commit_many,

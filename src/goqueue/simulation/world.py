@@ -118,6 +118,8 @@ class Actor:
     """Transactions of producers that another took the place of."""
     sequence: Sequence | None = None
     former_sequences: list[Sequence] = field(default_factory=list)
+    numbered: dict[Unit, Sequence] = field(default_factory=dict)
+    """Transactions whose batches the client numbers itself."""
 
 
 class World:

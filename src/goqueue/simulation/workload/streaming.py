@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
+from goqueue.broker.broker import Broker
 from goqueue.broker.operations import IN_PROCESS, Delivery, PollBounds
 from goqueue.model.errors import GoQueueError
+from goqueue.model.ids import partition_key
 from goqueue.simulation.processes import Killed
 from goqueue.simulation.promises import Broken, Offsets, Place
 from goqueue.simulation.workload.members import member_of, note_answer
-from goqueue.simulation.world import READERS, STREAMS, Actor, Membership, World, is_doubtful
+from goqueue.simulation.world import OUT, READERS, STREAMS, Actor, Membership, World, is_doubtful
 from goqueue.wire.decoding import decode_run
 
 _POLL_BYTES = 1 << 20
@@ -93,20 +95,29 @@ async def commit_as_former(world: World, actor: Actor, rng: Random) -> None:
     if not chosen:
         return
     member = rng.choice(chosen)
-    topic = world.topic_of(member.group)
+    # The last is no topic of theirs.
+    topic = rng.choice((*[world.topic_of(member.group)] * 5, OUT))
     partition = rng.randrange(world.partitions(topic))
+    generation = rng.choice((None, member.generation))
     # What is committed already: if that is taken, nothing changes.
     told, _ = world.promises.committed.get((member.group, topic, partition), (0, 0))
+
+    async def committed(broker: Broker) -> str:
+        group, found = broker.groups.shards.find(member.group).group, broker.topics.find(topic)
+        # Nothing comes between this and the broker's look at it.
+        owner = group.state.owners.get(partition_key(found.record.topic_id, partition), "nobody")
+        await broker.operations.offsets.commit(
+            IN_PROCESS, member.group, member.member_id, {topic: {partition: told}}, generation
+        )
+        return owner
+
     asked_at, asked_s = world.promises.tick(), world.loop.time()
-    ended = await world.ask(
-        f"commit as a former {member.group}",
-        lambda broker: broker.operations.offsets.commit(
-            IN_PROCESS, member.group, member.member_id, {topic: {partition: told}}, member.generation
-        ),
-    )
-    note_answer(world, actor, member, asked_at, asked_s, ended)
-    if ended is None:
-        _check_generation(world, member.group, member.generation, asked_at)
+    owner = await world.ask(f"commit as a former {member.group}", committed)
+    note_answer(world, actor, member, asked_at, asked_s, owner)
+    if isinstance(owner, str):
+        _check_generation(world, member.group, generation, asked_at)
+        if owner != member.member_id:
+            raise Broken(f"{member} has committed {topic}/{partition}, which is of {owner}")
 
 
 async def fetch_offsets(world: World, actor: Actor, rng: Random) -> None:

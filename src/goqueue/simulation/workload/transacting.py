@@ -10,8 +10,9 @@ from goqueue.broker.operations import IN_PROCESS, ManyCommitted, TransactionRef
 from goqueue.model.errors import GoQueueError
 from goqueue.simulation.processes import Killed
 from goqueue.simulation.promises import Broken, Sent, Unit
+from goqueue.simulation.workload.numbering import send_numbered, stored_numbered
 from goqueue.simulation.workload.publishing import send
-from goqueue.simulation.world import LOG, OUT, PASSING, WIDE, Actor, World, is_doubtful
+from goqueue.simulation.world import LOG, OUT, PASSING, WIDE, Actor, Batch, Sequence, World, is_doubtful
 
 _TIMEOUT_MS = 10_000
 _FORMER = 5
@@ -37,20 +38,83 @@ async def begin(world: World, actor: Actor, rng: Random) -> None:
         if each.producer and each.producer == name:
             fences.end((each.reference.producer_id, each.reference.epoch))
 
+    await _begin_as(world, actor, rng, Sequence(made.producer_id, made.epoch, name or ""))
+
+
+async def begin_again(world: World, actor: Actor, rng: Random) -> None:
+    """The same producer begins its next transaction, and goes on to count."""
+    sequence = actor.numbered.get(actor.former_units[-1]) if actor.former_units else None
+    if actor.unit is None and sequence is not None:
+        await _begin_as(world, actor, rng, sequence)
+
+
+async def _begin_as(world: World, actor: Actor, rng: Random, sequence: Sequence) -> None:
+    claimed = rng.choice((*[None] * 9, "another"))
+
     async def begun(broker: Broker) -> TransactionRef:
-        opened = broker.operations.transactions.begin(IN_PROCESS, made.producer_id, made.epoch)
-        return TransactionRef(made.producer_id, made.epoch, opened.transaction_id)
+        opened = broker.operations.transactions.begin(
+            IN_PROCESS, sequence.producer_id, sequence.epoch, transactional_id=claimed
+        )
+        return TransactionRef(sequence.producer_id, sequence.epoch, opened.transaction_id)
 
     reference = await world.ask("begin", begun)
-    if not isinstance(reference, GoQueueError | Killed):
-        actor.unit = Unit(reference, name or "")
-        actor.former_units.append(actor.unit)
-        del actor.former_units[:-_FORMER]
+    if isinstance(reference, GoQueueError | Killed):
+        return
+    if claimed is not None:
+        raise Broken(f"{reference} was begun as {claimed!r}, which is not the name of its producer")
+    actor.unit = Unit(reference, sequence.name)
+    actor.former_units.append(actor.unit)
+    del actor.former_units[:-_FORMER]
+    if rng.random() < 0.5 or sequence.next:
+        # The others leave it to the broker to count what they write.
+        actor.numbered[actor.unit] = sequence
 
 
 async def write(world: World, actor: Actor, rng: Random) -> None:
-    if actor.unit is not None:
+    if actor.unit in actor.numbered:
+        await _write_numbered(world, actor, actor.unit, rng)
+    elif actor.unit is not None:
         await _write_in(world, actor.unit, rng)
+
+
+async def _write_numbered(world: World, actor: Actor, unit: Unit, rng: Random) -> None:
+    topic = rng.choice((OUT, LOG, WIDE))
+    partition = rng.randrange(min(2, world.partitions(topic)))
+    sequence = actor.numbered[unit]
+    messages = [Sent(world.promises.new_value(), topic, unit=unit) for _ in range(rng.choice((1, 2, 5)))]
+    world.promises.sent |= {each.value: each for each in messages}
+    batch = Batch(messages, sequence.next_in(topic, partition))
+    answer = await send_numbered(world, sequence, topic, partition, batch, unit)
+    if isinstance(answer, int):
+        sequence.sent(topic, partition, batch)
+        stored_numbered(world, batch, partition, answer)
+    elif is_doubtful(answer):
+        # What comes next is not known.
+        del actor.numbered[unit]
+    else:
+        for each in messages:
+            each.state = "refused"
+
+
+async def write_again(world: World, actor: Actor, rng: Random) -> None:
+    """A batch of a transaction that has ended arrives late a second time: by itself, or in the transaction after it."""
+    known = [
+        (unit, sequence, place, batch)
+        for unit, sequence in actor.numbered.items()
+        for place, batch in sequence.last.items()
+        if unit.is_over and batch.messages[0].unit is unit and unit.ending in ("committed", "aborted")
+    ]
+    if not known:
+        return
+    unit, sequence, (topic, partition), batch = rng.choice(known)
+    following = actor.unit if actor.unit in actor.numbered and actor.numbered[actor.unit] is sequence else None
+    # What was aborted may be lost since, and then it is new.
+    only_in = unit.over_in if unit.ending == "aborted" else None
+    answer = await send_numbered(world, sequence, topic, partition, batch, following, only_in)
+    first = batch.messages[0].place
+    is_known = unit.ending == "committed" and following is None and first is not None
+    if isinstance(answer, int) and not (is_known and first is not None and answer == first.offset):
+        raise Broken(f"{batch.messages[0].value!r} of {unit.name} ({unit.ending}) is at {first}, and taken at {answer}")
 
 
 async def _write_in(world: World, unit: Unit, rng: Random) -> None:
@@ -128,7 +192,7 @@ def _ask_to_commit(world: World, unit: Unit) -> None:
 def _committed(world: World, unit: Unit, before: str) -> None:
     if before == "aborted":
         raise Broken(f"{unit.name} was aborted, and is committed")
-    unit.ending, unit.is_over = "committed", True
+    unit.ending, unit.is_over, unit.over_in = "committed", True, world.node.starts
     world.history.counts["transactions committed"] += 1
     for each in unit.acks:
         world.promises.acked(each)
@@ -140,7 +204,8 @@ async def abort(world: World, actor: Actor, rng: Random) -> None:
     if unit is not None:
         unit.ending = "aborted"
         ended = await world.ask("abort", partial(_abort, name=unit.name))
-        unit.is_over = unit.is_over or ended is None
+        if ended is None:
+            unit.is_over, unit.over_in = True, world.node.starts
 
 
 async def prepare(world: World, actor: Actor, rng: Random) -> None:
