@@ -18,6 +18,7 @@ from goqueue.broker.transactions.open_transactions import OpenTransaction
 from goqueue.broker.transactions.producer_fencing import ProducerIdentity
 from goqueue.broker.transactions.transaction_service import TransactionService
 from goqueue.delivery.settlement_requests import SettlementRequest, Verb
+from goqueue.model.clock import Randomness
 from goqueue.model.config import Config, TransactionsConfig
 from goqueue.model.errors import GoQueueError
 from goqueue.model.publish_result import Published
@@ -40,8 +41,9 @@ class Got:
 class Bench:
     """Two topics of one partition each; the second is not made durable by publishing."""
 
-    def __init__(self, disk: PowerLossDisk, config: Config) -> None:
+    def __init__(self, disk: PowerLossDisk, config: Config, randomness: Randomness | None = None) -> None:
         self.disk = disk
+        self.randomness = randomness
         self.config = config
         self.clock = ManualClock()
         self.members: dict[str, str] = {}
@@ -54,7 +56,7 @@ class Bench:
     # Life
 
     async def start(self) -> None:
-        self.broker = Broker(self.config, files=self.disk, clock=self.clock)
+        self.broker = Broker(self.config, files=self.disk, clock=self.clock, randomness=self.randomness)
         await self.broker.start()
 
     async def restart(self) -> None:

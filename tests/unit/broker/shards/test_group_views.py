@@ -414,7 +414,7 @@ async def test_a_shard_whose_topic_is_gone_forgets_the_groups_that_read_it() -> 
 @on_a_loop
 @pytest.mark.parametrize("how", ["commit", "abort"])
 async def test_acks_in_a_transaction_need_no_coordinator(how: str) -> None:
-    it = Bench(PowerLossDisk(), CONFIG)
+    it = Bench(PowerLossDisk(), CONFIG, SimulatedRandomness(Random(3)))
     await it.start()
     await it.broker.create_topic(TOPIC, {"partitions": 1, "retry_backoff_ms": 0})
     await it.join()
