@@ -143,7 +143,8 @@ def _fill(partition: Partition, size: int) -> None:
 
 @contextmanager
 def _watched() -> Iterator[list[float]]:
-    run, longest = Handle._run, [0.0, 0.0]  # type: ignore[attr-defined]
+    handles: Any = Handle
+    run, longest = handles._run, [0.0, 0.0]
 
     def watched(handle: Any) -> None:
         began_s, began = time.thread_time(), time.perf_counter()
@@ -151,8 +152,8 @@ def _watched() -> Iterator[list[float]]:
         longest[0] = max(longest[0], time.thread_time() - began_s)
         longest[1] = max(longest[1], time.perf_counter() - began)
 
-    Handle._run = watched  # type: ignore[attr-defined]
+    handles._run = watched
     try:
         yield longest
     finally:
-        Handle._run = run  # type: ignore[attr-defined]
+        handles._run = run

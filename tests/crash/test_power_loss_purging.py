@@ -12,6 +12,7 @@ from doubles.group_scripts import started
 from doubles.inline import InlineExecutor
 from doubles.ledger import Broken
 from doubles.power_loss import PowerLossDisk
+from doubles.wait_sites import without
 
 import goqueue.storage.log.group_commit
 from goqueue.broker.broker import Broker
@@ -109,7 +110,9 @@ def test_what_was_purged_stays_so_after_a_power_loss_at_any_call(seed: int, fsyn
     assert len(lived(seed, fsync).left) >= 20
 
 
-def test_it_would_come_back_if_nobody_waited_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_points(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Recovery points are never written while a broker lives: a start goes by what shards have journaled."""
     save = Checkpoints.save
 
     async def pretend(checkpoints: Checkpoints, recoverables: list[Recoverable]) -> None:
@@ -117,9 +120,21 @@ def test_it_would_come_back_if_nobody_waited_for_the_disk(monkeypatch: pytest.Mo
         for each in recoverables:
             checkpoints.points[checkpoints._name(each.log.folder)] = each.recovery_point()
 
-    monkeypatch.setattr(Checkpoints, "save", pretend)
-    life = Life(0)
-    asyncio.run(life.live("always"))
-    monkeypatch.setattr(Checkpoints, "save", save)
-    with pytest.raises(Broken):
-        asyncio.run(life.check())
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoints, "save", pretend)
+        yield
+    assert Checkpoints.save is save
+
+
+@pytest.mark.parametrize("fsync", ["always", "interval"])
+@pytest.mark.usefixtures("no_points")
+def test_what_was_purged_stays_so_by_the_journals_of_shards_alone(fsync: str) -> None:
+    lived(0, fsync)
+
+
+@pytest.mark.parametrize("wait", ["await all_settled", "durable"])
+@pytest.mark.usefixtures("no_points")
+def test_it_would_come_back_if_nobody_waited_for_the_disk(wait: str) -> None:
+    with without(f"broker/shards/start_moves.py  note_starts  {wait}  1"), pytest.raises(Broken):
+        for seed in range(10):
+            lived(seed, "interval")

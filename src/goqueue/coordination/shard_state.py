@@ -1,5 +1,5 @@
-"""The state machine of a shard: the groups and transactions that it coordinates, the queues of its partitions, and
-views of their groups.
+"""The state machine of a shard: the groups and transactions that it coordinates, the queues of its partitions with
+views of their groups, and where its partitions begin.
 
 A queue is what one group knows of one partition. It is in the partition's shard, its group in the shard of the group's
 name, so a shard has queues of groups that it does not have, and groups without their queues. Beside the queues of a
@@ -15,13 +15,14 @@ import msgspec
 
 from goqueue.coordination.group import AnyGroupEvent, Group, GroupDeleted, GroupMade, GroupState, new_state
 from goqueue.coordination.group_view import AnyViewEvent, GroupSeen, GroupView, ViewEvent, first_view
+from goqueue.coordination.partition_starts import AnyStartEvent, StartEvent, StartMoved
 from goqueue.coordination.transaction_records import CoordinatorEvent, TransactionsEvent
 from goqueue.coordination.transactions import Transactions
 from goqueue.delivery.events import AnyQueueEvent, QueueClosed, QueueEvent, QueueOpened
 from goqueue.delivery.lease_acks import Recent
 from goqueue.delivery.queue import Queue, QueueDump
 from goqueue.model.errors import CorruptData, InvalidRequest
-from goqueue.model.ids import GroupId, QueueKey, TopicId, queue_key, split_queue_key
+from goqueue.model.ids import GroupId, PartitionKey, QueueKey, TopicId, queue_key, split_queue_key
 
 
 class Converted(msgspec.Struct, frozen=True, tag="converted"):
@@ -33,12 +34,13 @@ class Converted(msgspec.Struct, frozen=True, tag="converted"):
 
 ShardEvent = AnyGroupEvent | AnyQueueEvent
 """What is decided on a group or on its queues."""
-JournaledEvent = ShardEvent | AnyViewEvent | TransactionsEvent | Converted
+JournaledEvent = ShardEvent | AnyViewEvent | AnyStartEvent | TransactionsEvent | Converted
 
 _TRANSACTIONS = "t:"
 _GROUP = "g:"
 _QUEUE = "q:"
 _VIEW = "v:"
+_START = "s:"
 
 
 def part_of_group(name: str) -> str:
@@ -54,6 +56,11 @@ def part_of_queue(key: QueueKey) -> str:
 def part_of_view(name: str) -> str:
     """The part of a snapshot that has what was shown of a group."""
     return _VIEW + name
+
+
+def part_of_start(partition: PartitionKey) -> str:
+    """The part of a snapshot that says where a partition begins."""
+    return _START + partition
 
 
 def part_of_transactions(part: str) -> str:
@@ -93,6 +100,8 @@ class ShardState:
         """Queues of each group that has some here; only read from outside."""
         self.views: dict[str, GroupView] = {}
         """By name, what was shown of groups that have queues here; only read from outside."""
+        self.starts: dict[PartitionKey, int] = {}
+        """Where partitions begin whose start was moved; only read from outside."""
         self.in_flight: dict[GroupId, dict[str, int]] = {}
         """By group, how many messages of this shard's partitions each member has in flight; only read from outside."""
         self._recent = Recent()
@@ -116,6 +125,11 @@ class ShardState:
             raise CorruptData("the snapshot with the state of the earlier version is missing or damaged")
         elif isinstance(event, ViewEvent):
             self._apply_to_view(event)
+        elif isinstance(event, StartEvent):
+            if isinstance(event, StartMoved):
+                self.starts[event.partition] = event.start
+            else:
+                self.starts.pop(event.partition, None)
         elif isinstance(event, GroupMade):
             self._add(new_state(event))
         elif isinstance(event, GroupDeleted):
@@ -174,6 +188,7 @@ class ShardState:
             *map(part_of_group, self.by_name),
             *map(part_of_queue, self.by_key),
             *map(part_of_view, self.views),
+            *map(part_of_start, self.starts),
         ]
 
     def part_of(self, event: JournaledEvent) -> str:
@@ -183,6 +198,8 @@ class ShardState:
             return part_of_view(event.group)
         if isinstance(event, CoordinatorEvent):
             return part_of_transactions(self.transactions.part_of(event))
+        if isinstance(event, StartEvent):
+            return part_of_start(event.partition)
         return part_of_queue(event.q) if isinstance(event, QueueEvent) else part_of_group(event.group)
 
     def dump(self, part: str) -> bytes | None:
@@ -195,6 +212,9 @@ class ShardState:
         if part.startswith(_VIEW):
             view = self.views.get(part.removeprefix(_VIEW))
             return None if view is None else msgspec.json.encode(view)
+        if part.startswith(_START):
+            start = self.starts.get(PartitionKey(part.removeprefix(_START)))
+            return None if start is None else msgspec.json.encode(start)
         queue = self.by_key.get(QueueKey(part.removeprefix(_QUEUE)))
         return None if queue is None else msgspec.json.encode(queue.dump())
 
@@ -207,6 +227,9 @@ class ShardState:
             return
         if part.startswith(_VIEW):
             self.views[part.removeprefix(_VIEW)] = msgspec.json.decode(payload, type=GroupView)
+            return
+        if part.startswith(_START):
+            self.starts[PartitionKey(part.removeprefix(_START))] = msgspec.json.decode(payload, type=int)
             return
         key = QueueKey(part.removeprefix(_QUEUE))
         dump = msgspec.json.decode(payload, type=QueueDump)

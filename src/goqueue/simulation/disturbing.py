@@ -89,12 +89,18 @@ async def slow_disk(world: World, rng: Random) -> None:
 
 
 async def release_shard(world: World, rng: Random) -> None:
-    """A shard is let go, and led again, while the others serve: most often one that clients have something in."""
+    """A shard is let go, and led again, while the others serve.
+
+    Most often it is one that clients have something in; every other time one that coordinates open transactions.
+    """
     number, pause_s = rng.random(), rng.choice(_DOWN_S)
-    is_any = rng.random() < 0.2
+    is_any, has_transactions = rng.random() < 0.2, rng.random() < 0.5
 
     async def released(broker: Broker) -> None:
         shards = broker.groups.shards.all
+        open_in = {each.shard for each in broker.transactions.coordinators.serving if each.opened}
+        if has_transactions and open_in:
+            shards = [each for each in shards if each.number in open_in]
         used = [each for each in shards if each.is_leading and (each.state.names() or each.state.by_key)]
         shards = shards if is_any or not used else used
         shard = shards[int(number * len(shards))]

@@ -80,7 +80,7 @@ class Subscriptions:
                     group.runtime.notify_change()
 
     def topic_deleted(self, topic: Topic) -> None:
-        """Nothing is left of it, in any group."""
+        """Nothing is left of it, in any group or shard."""
         self._shards.forget_topic(topic)
         queues = [queue for shard in self._shards.leading for queue in shard.state.queues()]
         for name in sorted({queue.group for queue in queues if queue.topic_id == topic.record.topic_id}):

@@ -19,12 +19,13 @@ from goqueue.broker.shards.host import Host
 from goqueue.broker.shards.partition_news import PartitionNews
 from goqueue.broker.shards.shard_work import ShardWork
 from goqueue.coordination.group_view import AnyViewEvent, GroupForgotten
+from goqueue.coordination.partition_starts import AnyStartEvent, StartForgotten, StartMoved
 from goqueue.coordination.shard_state import ShardEvent, ShardState
 from goqueue.delivery.committed_offsets import decide_cut
 from goqueue.delivery.events import Acked, Committed, CutTo, Dropped, QueueEvent, QueueOpened, ResetTo
 from goqueue.delivery.queue import Queue
 from goqueue.model.errors import NotLeader
-from goqueue.model.ids import QueueKey
+from goqueue.model.ids import QueueKey, partition_key, split_partition_key
 from goqueue.model.logging import get_logger
 
 log = get_logger(__name__)
@@ -76,8 +77,36 @@ class Shard:
         take new messages for those that are done.
         """
         self._work, self.is_leading = work, True
+        self._take_up_starts()
         for queue in self.state.queues():
             self._take_up(queue, work)
+
+    def _take_up_starts(self) -> None:
+        """Partitions begin where the journal says, unless their logs are further already."""
+        for key, start in list(self.state.starts.items()):
+            topic_id, number = split_partition_key(key)
+            topic = self.host.topics.by_id.get(topic_id)
+            if topic is None:
+                self.append([StartForgotten(key)])
+                continue
+            log_of_it = topic.partitions[number].log
+            if start > log_of_it.end_offset:
+                log.warning(
+                    "a partition was to begin behind the end of its log, of which something is gone; it begins there",
+                    topic=topic.name,
+                    partition=number,
+                    start_offset=start,
+                    end_offset=log_of_it.end_offset,
+                )
+                self.append([StartMoved(key, log_of_it.end_offset)])
+            log_of_it.move_start(max(log_of_it.start_offset, min(start, log_of_it.end_offset)))
+
+    def forget_starts(self, topic: Topic) -> None:
+        """A topic is gone: there is nothing left of its partitions."""
+        keys = [partition_key(topic.record.topic_id, number) for number in range(len(topic.partitions))]
+        events = [StartForgotten(key) for key in keys if key in self.state.starts]
+        if events:
+            self.append(events)
 
     def _take_up(self, queue: Queue, work: ShardWork) -> None:
         place = place_of(self.host, queue)
@@ -125,7 +154,7 @@ class Shard:
         """Append and apply what this shard is shown of a group. Nothing waits for it: a start shows what is missing."""
         self.journal.propose([event], is_needed=False)
 
-    def append(self, events: Sequence[ShardEvent | GroupForgotten], cause: str = "") -> None:
+    def append(self, events: Sequence[ShardEvent | GroupForgotten | AnyStartEvent], cause: str = "") -> None:
         """Append and apply. No answer may leave before the journal has ``settled``.
 
         ``cause`` is what traces show as the reason for a retry or a dead letter.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from goqueue.broker.events.event_recorder import INTERNAL
 from goqueue.broker.partitions.topic import Topic
@@ -214,6 +215,10 @@ class Shards:
     def forget_topic(self, topic: Topic) -> None:
         self.notes.topic_deleted(topic)
         self.news.forget_topic(topic)
+        for shard in self.leading:
+            # If it cannot be noted now, it is when the shard is led again.
+            with suppress(GoQueueError):
+                shard.forget_starts(topic)
 
     # Letting go
 

@@ -11,6 +11,7 @@ from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.partitions.partition import Partition
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.checkpoints import Checkpoints
+from goqueue.broker.shards.start_moves import note_starts
 from goqueue.broker.upkeep.producer_files import ProducerFiles
 from goqueue.model.errors import DiskFull, InvalidRequest, Overloaded, StorageFailed, TopicNotFound
 from goqueue.model.logging import get_logger
@@ -73,16 +74,21 @@ async def purge(
             )
     for partition in partitions.values():
         _check_sound(partition)
+    moving = {index: start for index, start in starts.items() if start > partitions[index].log.start_offset}
+    await note_starts(host.groups.shards.map, topic, moving)
+    for partition in partitions.values():
+        _check_sound(partition)
     purged = [_purge(host, index, partition, starts[index]) for index, partition in partitions.items()]
-    # Even if nothing was moved: an earlier purge may have moved it and not got this far.
+    # Files are removed after that, and who reads files goes by it. Even if nothing was moved: an earlier purge may have
+    # moved it and not got this far.
     await checkpoints.save(list(host.recoverables()))
     for each, partition in zip(purged, partitions.values(), strict=True):
         _check_sound(partition)
         point = checkpoints.point(partition.log.folder)
         if point is None or point.start_offset < each.earliest:
             raise StorageFailed(
-                f"recovery points cannot be written: what was removed from {topic.name!r} may come back after a crash; "
-                "purge it again when the disk takes writes"
+                f"recovery points cannot be written: what was removed from {topic.name!r} is still in its files; purge "
+                "it again when the disk takes writes"
             )
         host.groups.start_moved(topic, each.partition)
     removed = sum(each.removed for each in purged)

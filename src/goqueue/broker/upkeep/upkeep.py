@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from goqueue.broker.delays.delayed_messages import Delays
+from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.runtime.checkpoints import Checkpoints
 from goqueue.broker.runtime.disk_guard import DiskGuard
@@ -27,6 +28,7 @@ class Keeper(Protocol):
     """What upkeep needs of a broker."""
 
     delays: Delays
+    groups: GroupService
     producer_files: ProducerFiles
     transactions: TransactionService
 
@@ -55,7 +57,7 @@ class Upkeep:
         self._commits = commits
         self._checkpoints = checkpoints
         self._stillness = stillness
-        self._retention = Retention(keeper.producer_files)
+        self._retention = Retention(keeper.producer_files, keeper.groups)
         self._stopping = asyncio.Event()
         self._compaction = Compaction(config, disk, stillness, self._stopping)
         self._tasks: list[asyncio.Task[None]] = []

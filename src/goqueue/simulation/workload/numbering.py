@@ -7,7 +7,7 @@ from itertools import count
 from random import Random
 
 from goqueue.broker.broker import Broker
-from goqueue.broker.operations import IN_PROCESS
+from goqueue.broker.operations import IN_PROCESS, AppendedBatch
 from goqueue.model.errors import GoQueueError
 from goqueue.simulation.processes import Killed
 from goqueue.simulation.promises import Broken, Place, Unit
@@ -114,7 +114,9 @@ async def send_numbered(
         if only_in is not None and world.node.starts != only_in:
             raise Killed("the start of the broker that this is for")
         reference = None if unit is None else unit.reference
-        found = await broker.operations.publishing.append(IN_PROCESS, topic, partition, run, reference)
+        found = broker.operations.publishing.append(IN_PROCESS, topic, partition, run, reference)
+        if not isinstance(found, AppendedBatch):
+            found = await found
         await found.durable()
         return found.first_offset
 

@@ -28,11 +28,11 @@ from goqueue.storage.files.atomic import TEMPORARY, read_checked, write_atomical
 from goqueue.storage.files.files import Files
 
 FORMAT_VERSION = 5
-"""5 has transactions in the journals of shards, beside what shards were shown of groups, and ids of producers in
-``__metadata``, in place of the journal of transactions. 4 has a journal for each shard (``__shards``) in place of the
-journals of groups. A start converts both. 3 added verifiable producer ids, indexes of segments with gaps, and records
-of losses; 2 added the journals of groups, snapshots in parts, lane indexes and delayed records. Everything else of
-earlier folders is read without conversion."""
+"""5 has transactions in the journals of shards, beside what shards were shown of groups and where partitions begin, and
+ids of producers in ``__metadata``, in place of the journal of transactions. 4 has a journal for each shard
+(``__shards``) in place of the journals of groups. A start converts both. 3 added verifiable producer ids, indexes of
+segments with gaps, and records of losses; 2 added the journals of groups, snapshots in parts, lane indexes and delayed
+records. Everything else of earlier folders is read without conversion."""
 RESTORED = "RESTORED"
 """Marker file of a folder that is a copy of an earlier state. Ids assigned after that state, such as producer ids,
 are unknown in it and must not be assigned again: the first start ensures that and removes the file."""

@@ -27,6 +27,7 @@ from goqueue.coordination.group import (
     Rebalanced,
 )
 from goqueue.coordination.group_view import GroupForgotten, decide_view
+from goqueue.coordination.partition_starts import StartForgotten, StartMoved
 from goqueue.coordination.shard_state import JournaledEvent, ShardState
 from goqueue.delivery.events import (
     Acked,
@@ -41,7 +42,7 @@ from goqueue.delivery.events import (
 )
 from goqueue.delivery.leases import lease_in
 from goqueue.model.errors import CorruptData, GoQueueError
-from goqueue.model.ids import queue_key
+from goqueue.model.ids import partition_key, queue_key
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.log.group_commit import GroupCommit
 from goqueue.storage.log.log import LogOptions
@@ -75,7 +76,7 @@ def shape(machine: Any) -> dict[str, Any]:
     """The state, apart from the order in which things are kept."""
     found = {part: msgspec.json.decode(machine.dump(part)) for part in machine.parts()}
     for state in found.values():
-        if "parcels" in state:
+        if isinstance(state, dict) and "parcels" in state:
             state["parcels"].sort(key=msgspec.json.encode)
     return found
 
@@ -108,6 +109,10 @@ class Life:
             owners = {place: owner for place, owner in state.owners.items() if owner in state.members}
             seen = decide_view(group, state.overrides, groups.views.get(name), owners, is_shared=number == 0)
             return [] if seen is None else [seen]
+        if command == "begin later":
+            return [StartMoved(partition_key(topic, 0), self.serial)]
+        if command == "begin nowhere":
+            return [StartForgotten(partition_key(topic, 0))]
         if command == "forget":
             return [GroupForgotten(name, view.identity) for view in groups.views.values() if view.group == name]
         if command == "leave":
@@ -146,6 +151,8 @@ COMMANDS = (
     "leave",
     "show",
     "forget",
+    "begin later",
+    "begin nowhere",
     "close",
     "reset",
     "ack",

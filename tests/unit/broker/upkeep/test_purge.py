@@ -37,7 +37,7 @@ async def test_recovery_points_that_cannot_be_written_are_told_and_a_second_try_
         await filled(broker)
         with monkeypatch.context() as patch:
             patch.setattr(CheckpointFile, "save", no_room)
-            with pytest.raises(StorageFailed, match="may come back after a crash; purge it again"):
+            with pytest.raises(StorageFailed, match="is still in its files; purge it again"):
                 await broker.purge_topic("t")
         (again,) = await broker.purge_topic("t")
         assert (again.earliest_before, again.earliest, again.removed) == (2, 2, 0)
