@@ -79,10 +79,12 @@ class GroupService:
                 shard.work.take_up_group(name)
         for group in self.shards.groups_in(shards):
             group.look_for_queues()
-            if group.shard not in shards:
-                # Its topics may have come or gone meanwhile.
+            if group.coordinated is not None:
+                # Its topics may have come or gone meanwhile, and these shards have yet to be shown what has changed.
                 self.subscriptions.keep_up(group)
-            self._expiry.return_departed(group)
+                self._expiry.return_departed(group)
+            if group.shard in shards:
+                group.runtime.notify_change()
             group.runtime.wake_all()
 
     async def stop(self) -> None:

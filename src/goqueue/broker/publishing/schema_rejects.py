@@ -22,7 +22,7 @@ from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.registry.schema_check import Problems, SchemaCheck, Value, values_in, values_of
 from goqueue.broker.runtime.time_slices import TimeSlice
 from goqueue.model.bounded_cache import BoundedCache
-from goqueue.model.errors import SchemaViolation, StorageFailed
+from goqueue.model.errors import DiskFull, SchemaViolation, StorageFailed
 from goqueue.model.logging import get_logger
 from goqueue.model.message import Message
 from goqueue.model.units import format_instant_ns
@@ -104,7 +104,8 @@ class SchemaRejects:
         frames, latest_ns = _frames(batch), batch.max_timestamp_ns
         kept = [_stand_in(frame, latest_ns) if place in reasons else frame for place, frame in enumerate(frames)]
         first = partition.append(replace_batch(join_frames(kept, latest_ns), producer=batch.producer))
-        return first, self._begin(_DeadLetterWrite(topic, number, target, first, frames, reasons, now_ns))
+        is_numbered = batch.producer is not None
+        return first, self._begin(_DeadLetterWrite(topic, number, target, first, frames, reasons, now_ns, is_numbered))
 
     def again(
         self, topic: Topic, number: int, batch: CheckedBatch, first: int, refused: Refused, now_ns: int
@@ -115,7 +116,7 @@ class SchemaRejects:
             return asyncio.shield(before)
         assert refused.target is not None
         return self._begin(
-            _DeadLetterWrite(topic, number, refused.target, first, _frames(batch), refused.reasons, now_ns)
+            _DeadLetterWrite(topic, number, refused.target, first, _frames(batch), refused.reasons, now_ns, True)
         )
 
     def _begin(self, burial: _DeadLetterWrite) -> asyncio.Future[None]:
@@ -164,6 +165,13 @@ class SchemaRejects:
             first_copy = grave.append(join_frames(copies, burial.now_ns), is_new=False)
         except StorageFailed as error:
             raise StorageFailed(f"the dead letters in {target.name!r}: {error}") from None
+        except DiskFull as error:
+            if burial.is_numbered:
+                # Sent again, it is known, and only its dead letters are written.
+                raise
+            raise StorageFailed(
+                f"the messages that fit their schema are stored, but not the dead letters in {target.name!r}: {error}"
+            ) from None
         offsets = [burial.first + place for place in places]
         reason = common_reason(burial.reasons[place] for place in places)
         self._notes.buried(topic.partitions[number], grave, offsets, first_copy, reason)
@@ -191,6 +199,8 @@ class _DeadLetterWrite:
     frames: list[bytes]
     reasons: Problems
     now_ns: int
+    is_numbered: bool
+    """Whether the broker would know the batch if it came again."""
 
     def letter(self, place: int) -> bytes:
         """What goes to the dead letters. No group had anything to do with it."""

@@ -23,7 +23,7 @@ from goqueue.broker.registry import validator_cache
 from goqueue.broker.registry.schema_draft import SchemaDraft
 from goqueue.broker.registry.validator_cache import ValidatorCache
 from goqueue.model.config import Config, StorageConfig
-from goqueue.model.errors import GoQueueError, SchemaViolation, StorageFailed, TopicNotFound
+from goqueue.model.errors import DiskFull, GoQueueError, SchemaViolation, StorageFailed, TopicNotFound
 from goqueue.model.message import Message
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage, Outcome
@@ -320,6 +320,25 @@ async def test_a_producer_that_goes_away_takes_no_dead_letters_with_it(tmp_path:
         appended.acknowledged.cancel()
         await broker._refusals.buried()
         assert len(await values_in(broker, "t.dlq")) == 2_001
+
+
+@on_a_loop
+async def test_when_there_is_no_room_for_dead_letters_it_is_not_told_that_nothing_was_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with broker_on(tmp_path) as broker:
+        await topic(broker, "dead_letter")
+        await publish(broker, BAD)
+        letters = broker.topic("t.dlq").partition(0)
+
+        def full(*_: object, **__: object) -> int:
+            raise DiskFull("no space is left")
+
+        with monkeypatch.context() as disk:
+            disk.setattr(letters, "append", full)
+            outcomes = await publish(broker, GOOD, BAD)
+        assert [type(each) for each in outcomes] == [StorageFailed, StorageFailed]
+        assert await values_in(broker, "t") == [GOOD]
 
 
 @on_a_loop
