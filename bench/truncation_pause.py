@@ -143,8 +143,8 @@ def _fill(partition: Partition, size: int) -> None:
 
 @contextmanager
 def _watched() -> Iterator[list[float]]:
-    handles: Any = Handle
-    run, longest = handles._run, [0.0, 0.0]
+    kind: Any = Handle
+    run, longest = kind._run, [0.0, 0.0]
 
     def watched(handle: Any) -> None:
         began_s, began = time.thread_time(), time.perf_counter()
@@ -152,8 +152,8 @@ def _watched() -> Iterator[list[float]]:
         longest[0] = max(longest[0], time.thread_time() - began_s)
         longest[1] = max(longest[1], time.perf_counter() - began)
 
-    handles._run = watched
+    kind._run = watched
     try:
         yield longest
     finally:
-        handles._run = run
+        kind._run = run

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -44,6 +43,10 @@ class SentBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return next_sequence(self.first_sequence, self.count)
 
 
+ProducerThen = tuple[int, int, tuple[SentBatch, ...]]
+"""What a producer was, but for its open transaction: its epoch, when it was used last, its latest batches."""
+
+
 class OpenRecords(msgspec.Struct, array_like=True):
     """The records of an open transaction in a partition."""
 
@@ -76,14 +79,6 @@ class Producer(msgspec.Struct, array_like=True):
     used_ns: int
     batches: list[SentBatch] = []
     open: OpenRecords | None = None
-
-
-class ProducerThen(NamedTuple):
-    """What a producer was, but for its open transaction."""
-
-    epoch: int
-    used_ns: int
-    batches: tuple[SentBatch, ...]
 
 
 class OpenDelays:
@@ -156,21 +151,24 @@ class Producers:
 
     # Records of the log
 
-    def stored(self, producer_id: int, epoch: int, batch: SentBatch, now_ns: int) -> Producer:
-        """Apply: a batch of a producer was appended."""
+    def stored(self, producer_id: int, epoch: int, batch: SentBatch, now_ns: int) -> ProducerThen | None:
+        """Apply: a batch of a producer was appended. Returns what it was before, if it was known."""
         producer = self.known.pop(producer_id, None)
+        before: ProducerThen | None = None
         if producer is None:
             producer = Producer(epoch, now_ns)
-        elif producer.epoch != epoch:
-            producer.epoch = epoch
-            producer.batches = []
+        else:
+            before = (producer.epoch, producer.used_ns, tuple(producer.batches))
+            if producer.epoch != epoch:
+                producer.epoch = epoch
+                producer.batches = []
         # At the end, since the order is that of the last use.
         self.known[producer_id] = producer
         producer.used_ns = now_ns
         producer.batches.append(batch)
         if len(producer.batches) > WINDOW:
             del producer.batches[0]
-        return producer
+        return before
 
     def opened(self, producer_id: int, first: int, end: int, delayed: Runs) -> None:
         """Apply: records of a transaction were appended, in a batch that was passed to ``stored``."""
@@ -206,7 +204,7 @@ class Producers:
     def then(self, producer_id: int) -> ProducerThen | None:
         """What a producer is now, for ``restore``."""
         producer = self.known.get(producer_id)
-        return None if producer is None else ProducerThen(producer.epoch, producer.used_ns, tuple(producer.batches))
+        return None if producer is None else (producer.epoch, producer.used_ns, tuple(producer.batches))
 
     def restore(
         self, producer_id: int, before: ProducerThen | None, ended: OpenRecords | None, *, is_commit: bool
@@ -220,8 +218,9 @@ class Producers:
         producer = self.known.get(producer_id)
         if producer is None:
             # It was forgotten since.
-            producer = self.known[producer_id] = Producer(before.epoch, before.used_ns)
-        producer.epoch, producer.used_ns, producer.batches = before.epoch, before.used_ns, list(before.batches)
+            producer = self.known[producer_id] = Producer(*before[:2])
+        producer.epoch, producer.used_ns, batches = before
+        producer.batches = list(batches)
         if ended is not None:
             producer.open = self._open[producer_id] = ended
             if not is_commit:

@@ -278,7 +278,8 @@ class DeadLetterMover:
             return
         topic_id = target.record.topic_id
         at = min(since.offset if since.topic_id == topic_id else 0 for since in doubtful.values())
-        at = max(at, partition.log.start_offset)
+        # It may have been cut back since, and copies with what followed.
+        at = max(min(at, partition.log.end_offset), partition.log.start_offset)
         marks = {mark_of(queue, offset).encode(): offset for offset in doubtful}
         copied: set[int] = set()
         # Under 'interval' a copy may be there and not yet be safe.

@@ -18,7 +18,7 @@ from goqueue.broker.partitions.derived_files import SAVE_BEHIND, Loaded, load
 from goqueue.model.logging import get_logger
 from goqueue.model.message import HIDDEN
 from goqueue.model.producer_sequences import OpenRecords, Producers, SentBatch
-from goqueue.model.producer_undo import ProducerUndo
+from goqueue.model.producer_undo import Change, ProducerUndo
 from goqueue.model.runs import Runs, ascending_to_runs
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.files.files import Files
@@ -108,10 +108,9 @@ class PartitionProducers:
     def _stored(self, stamp: ProducerStamp, first: int, now_ns: int) -> None:
         self._begin_at(first)
         self.changes += 1
-        self._undo.note(self.state, stamp.producer_id, first)
-        self._settle()
         batch = SentBatch(stamp.first_sequence, stamp.message_count, first)
-        self.state.stored(stamp.producer_id, stamp.epoch, batch, now_ns)
+        before = self.state.stored(stamp.producer_id, stamp.epoch, batch, now_ns)
+        self._note((first, stamp.producer_id, before, None, False))
 
     def stored_ids(self, first: int) -> None:
         """Messages with dedup ids were appended just now, from this offset on."""
@@ -128,14 +127,13 @@ class PartitionProducers:
     def ended(self, marker: Marker) -> OpenRecords | None:
         """A marker was appended just now."""
         self.changes += 1
-        opened = self.state.open_of(marker.producer_id)
-        at = self.log.end_offset - 1
-        self._undo.note(self.state, marker.producer_id, at, ended=opened, is_commit=marker.is_commit)
-        self._settle()
+        before, opened = self.state.then(marker.producer_id), self.state.open_of(marker.producer_id)
+        self._note((self.log.end_offset - 1, marker.producer_id, before, opened, marker.is_commit))
         return self.state.ended(marker.producer_id, marker.epoch, is_commit=marker.is_commit)
 
-    def _settle(self) -> None:
-        if len(self._undo) > _MOST_UNSETTLED:
+    def _note(self, change: Change) -> None:
+        self._undo.changes.append(change)
+        if len(self._undo.changes) > _MOST_UNSETTLED:
             self._undo.settle(self._acknowledged_end())
 
     def cut(self, end: int) -> Iterator[None]:

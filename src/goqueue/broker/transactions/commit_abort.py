@@ -136,13 +136,13 @@ class CommitAbort:
         """Bring everything that it has written to the disk, whatever the fsync policy of its topics; abort it if that
         fails."""
         try:
-            _check_topics(transaction)
+            _check_there(transaction)
             touches = transaction.touched.values()
             await asyncio.gather(*[each.partition.durable(each.end) for each in touches])
             shards = self._groups.shards.map
             await Journal.all_settled(shards.journals_of_queues({each.queue for each in transaction.acks}))
-            # If a topic was deleted meanwhile, the transaction cannot be committed as a whole.
-            _check_topics(transaction)
+            # If a part of it has gone meanwhile, the transaction cannot be committed as a whole.
+            _check_there(transaction)
         except GoQueueError as error:
             reason = AbortReason(AbortCause.FAILED, f"what it has written cannot be made safe: {error}")
             before, transaction.state = transaction.state, State.PREPARING_ABORT
@@ -275,7 +275,9 @@ class CommitAbort:
         )
 
 
-def _check_topics(transaction: OpenTransaction) -> None:
+def _check_there(transaction: OpenTransaction) -> None:
     for each in transaction.touched.values():
         if each.topic.closed:
             raise TransactionAborted(f"topic {each.topic.name!r} was deleted")
+        if each.partition.log.kept_since(each.truncations) < each.end:
+            raise TransactionAborted(f"partition {each.partition.place} was cut back")

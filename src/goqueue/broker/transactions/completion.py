@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from goqueue.broker.groups.group_service import GroupService
 from goqueue.broker.partitions.partition import Partition
@@ -32,6 +33,18 @@ _GATHERING_S = 0.1
 _PARTITIONS_AT_A_STRETCH = 50
 
 
+class _Written(NamedTuple):
+    """Where a marker is, the offset behind it or beyond, and how often the partition had been cut by then."""
+
+    touch: Touch
+    end: int
+    truncations: int
+
+    @property
+    def is_cut_off(self) -> bool:
+        return self.touch.partition.log.kept_since(self.truncations) < self.end
+
+
 @dataclass(slots=True, eq=False)
 class _Ending:
     """How a transaction ends, and what is left to do for that."""
@@ -43,8 +56,7 @@ class _Ending:
     holder: str = ""
     acks: list[GroupAcks] = field(default_factory=list)
     offsets: list[GroupOffset] = field(default_factory=list)
-    written: list[tuple[Touch, int]] = field(default_factory=list)
-    """Where the marker is, and the offset behind it or beyond."""
+    written: list[_Written] = field(default_factory=list)
     queues: set[QueueKey] = field(default_factory=set)
     """Queues in which its acks and offsets count, which may have yet to become durable."""
     reason: str = ""
@@ -92,7 +104,7 @@ class TransactionCompletion:
             transaction.holder,
             list(transaction.acks),
             list(transaction.offsets.values()),
-            [(touch, touch.partition.log.end_offset) for touch in marked],
+            [_written(touch, touch.partition.log.end_offset) for touch in marked],
             reason=reason,
             backs_off=backs_off,
         )
@@ -111,7 +123,7 @@ class TransactionCompletion:
                 if touch.needs_file and not touch.topic.closed:
                     await self._save(touch)
                 if not touch.topic.closed:
-                    ending.written.append((touch, touch.partition.append_marker(ending.marker, ending.reason)))
+                    ending.written.append(_written(touch, touch.partition.append_marker(ending.marker, ending.reason)))
             except GoQueueError as error:
                 # Where the disk has failed nothing is written until a restart; then it is done.
                 if not self._is_for_good(ending, error):
@@ -196,11 +208,13 @@ class TransactionCompletion:
         """Wait for markers; return the partitions that cannot keep theirs."""
         ends: dict[Partition, int] = {}
         for each in endings:
-            for touch, end in each.written:
+            for touch, end, _ in each.written:
                 ends[touch.partition] = max(ends.get(touch.partition, 0), end)
         waits = {written: written.durable(end) for written, end in ends.items()}
         outcomes = await asyncio.gather(*waits.values(), return_exceptions=True)
-        return {written for written, outcome in zip(waits, outcomes, strict=True) if outcome is not None}
+        failed = {written for written, outcome in zip(waits, outcomes, strict=True) if outcome is not None}
+        # What is durable there now may be something else.
+        return failed | {each.touch.partition for ending in endings for each in ending.written if each.is_cut_off}
 
     async def _note(self, finished: Sequence[_Ending]) -> None:
         failed = await self._made_durable(finished)
@@ -211,7 +225,7 @@ class TransactionCompletion:
             safe = [
                 each.name
                 for each in finished
-                if not any(touch.partition in failed and not touch.topic.closed for touch, _ in each.written)
+                if not any(touch.partition in failed and not touch.topic.closed for touch, _, _ in each.written)
             ]
             if safe:
                 self._own.propose([Ended(safe)])
@@ -280,3 +294,7 @@ class TransactionCompletion:
             ending = _Ending(f"{producer_id}-{epoch}", marker, [touch], reason=AbortCause.RESTARTED)
             if not self._is_for_good(ending, error):
                 self._keep_trying(ending)
+
+
+def _written(touch: Touch, end: int) -> _Written:
+    return _Written(touch, end, touch.partition.log.truncations)

@@ -65,6 +65,8 @@ class Touch:
     partition: Partition
     first: int
     end: int
+    truncations: int = 0
+    """How often the partition had been cut when the transaction first wrote to it."""
     needs_file: bool = False
     """Whether its end is known only from the file of producers: see ``TransactionCompletion.cut_off``."""
 
@@ -147,7 +149,8 @@ class OpenTransaction:
         partition = topic.partitions[number]
         touch = self.touched.get(partition)
         if touch is None:
-            touch = self.touched[partition] = Touch(topic, number, partition, first, first)
+            truncations = partition.log.truncations
+            touch = self.touched[partition] = Touch(topic, number, partition, first, first, truncations)
         touch.end = max(touch.end, first + count)
         self.messages += count
 

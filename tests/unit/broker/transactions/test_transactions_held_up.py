@@ -8,10 +8,11 @@ import pytest
 from doubles import coordinators
 from doubles.async_tests import until
 from doubles.loop import on_a_loop
-from doubles.transaction_bench import OTHER, Bench, bench
+from doubles.transaction_bench import OTHER, TOPIC, Bench, bench
 
 import goqueue.broker.transactions.completion
 from goqueue.broker.partitions.partition import Partition
+from goqueue.broker.partitions.truncation import truncate_partition
 from goqueue.broker.transactions.commit_abort import Known
 from goqueue.broker.transactions.completion import TransactionCompletion
 from goqueue.model.errors import DiskFull, TransactionAborted
@@ -155,3 +156,36 @@ async def test_a_transaction_is_committed_only_if_it_is_all_that_its_producer_ha
         await it.publish(other, b"w")
         await it.transactions.commit(other.transaction_id, Known(other.incarnation, 1))
         assert await it.values() == [b"w"]
+
+
+async def cut(it: Bench, offset: int) -> None:
+    broker = it.broker
+    assert await truncate_partition(broker.topic(TOPIC), 0, offset, broker.checkpoints, broker.stillness) == offset
+
+
+@on_a_loop
+async def test_a_transaction_of_which_a_part_was_cut_off_is_not_committed_although_others_have_its_offsets() -> None:
+    async with bench() as it:
+        transaction = await it.begin()
+        await it.publish(transaction, b"1", b"2")
+        await cut(it, 0)
+        await it.publish(None, b"other", b"messages", b"follow")
+        with pytest.raises(TransactionAborted, match="was cut back"):
+            await it.commit(transaction)
+        assert await it.values() == [b"other", b"messages", b"follow"]
+
+
+@on_a_loop
+async def test_a_marker_that_was_cut_off_is_written_again_by_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others have its offset by then, and are durable: the transaction has not ended for that."""
+    monkeypatch.setattr(goqueue.broker.transactions.completion, "_GATHERING_S", 1_000)
+    async with bench() as it:
+        transaction = await it.begin()
+        await it.publish(transaction, b"committed")
+        await it.commit(transaction)
+        assert await it.values() == [b"committed"]
+        await cut(it, 1)
+        assert await it.values() == []
+        await it.publish(None, b"other", b"messages")
+        await it.restart()
+        assert await it.values() == [b"committed", b"other", b"messages"]

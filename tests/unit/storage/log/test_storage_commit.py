@@ -210,3 +210,33 @@ async def test_messages_that_are_cut_away_during_a_round_are_not_acknowledged(
         truncate_to(log, 1, lambda: None)
         with pytest.raises(StorageFailed):
             await waiting
+
+
+@on_a_loop
+async def test_messages_that_stay_are_acknowledged_by_the_round_during_which_others_are_cut_away(
+    disk: PowerLossDisk, open_one: Callable[[str], Log]
+) -> None:
+    log = open_one("a")
+    async with scheduling(disk) as scheduler:
+        log.append(batch_of([b"x", b"y"]))
+        stays, goes = scheduler.reached(log, 1), scheduler.reached(log, 2)
+        await asyncio.sleep(0)
+        truncate_to(log, 1, lambda: None)
+        with pytest.raises(StorageFailed):
+            await goes
+        await stays
+
+
+@on_a_loop
+async def test_a_message_that_was_cut_away_is_not_acknowledged_by_another_one_with_its_offset(
+    disk: PowerLossDisk, open_one: Callable[[str], Log]
+) -> None:
+    log = open_one("a")
+    async with scheduling(disk) as scheduler:
+        log.append(batch_of([b"x", b"y"]))
+        gone = scheduler.reached(log, 2)
+        truncate_to(log, 1, lambda: None)
+        log.append(batch_of([b"anew", b"more"]))
+        await scheduler.reached(log, 3)
+        with pytest.raises(StorageFailed):
+            await gone

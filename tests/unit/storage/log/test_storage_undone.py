@@ -10,7 +10,7 @@ import pytest
 from doubles.messages import Ticking, batch_of, values_of
 from doubles.power_loss import PowerLossDisk
 
-from goqueue.model.errors import DiskFull
+from goqueue.model.errors import DiskFull, OffsetOutOfRange
 from goqueue.storage.files.checkpoint import RecoveryPoint
 from goqueue.storage.log.compaction import compact
 from goqueue.storage.log.compaction_choice import CompactionRules
@@ -139,3 +139,20 @@ def test_segments_that_compaction_joined_after_the_recovery_point_are_not_missin
             step()
     again = open_log(OpenFiles(disk, 30), HOME, options, Ticking(), point)
     assert (values_of(again), again.missing) == ([b"3"], None)
+
+
+def test_a_reader_keeps_what_it_has_open_and_never_meets_other_messages_in_its_place(disk: PowerLossDisk) -> None:
+    log = opened(disk)
+    log.append(batch_of([b"kept", b"cut-1", b"cut-2"]))
+    log.roll()
+    log.append(batch_of([b"in a file that goes"]))
+    inside, behind, before = log.locate(1, 1_000), log.locate(3, 1_000), log.locate(0, 1, 1)
+    assert inside is not None
+    assert behind is not None
+    assert before is not None
+    truncate_to(log, 1, lambda: None)
+    log.append(batch_of([b"later-1", b"later-2"]))
+    with pytest.raises(OffsetOutOfRange, match="cut off"):
+        inside.load()
+    assert bytes(behind.load().frames).endswith(b"in a file that goes")
+    assert bytes(before.load().frames).endswith(b"kept")
