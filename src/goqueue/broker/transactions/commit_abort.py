@@ -99,9 +99,8 @@ class CommitAbort:
             return transaction
         if transaction.state is not State.PREPARING or transaction.work is None:
             transaction.check_ongoing()
-            self._own.check_led()
-            transaction.state = State.PREPARING
             transaction.work = self.timeouts.spawn(self._prepare(transaction))
+            transaction.state = State.PREPARING
         await asyncio.shield(transaction.work)
         return transaction
 
@@ -164,10 +163,10 @@ class CommitAbort:
         if before is not State.PREPARING_COMMIT or transaction.work is None:
             if before is not State.ONGOING and before is not State.PREPARED:
                 raise TransactionConflict(f"transaction {transaction_id} is {before.words}")
-            transaction.check_no_doubt()
-            self._own.check_led()
-            transaction.state = State.PREPARING_COMMIT
+            if transaction.is_in_doubt:
+                raise transaction.doubt()
             transaction.work = self.timeouts.spawn(self._commit(transaction, before))
+            transaction.state = State.PREPARING_COMMIT
         # It continues even if the caller goes away: the commit may already be decided.
         await asyncio.shield(transaction.work)
 
@@ -209,7 +208,8 @@ class CommitAbort:
         """Hide everything of a transaction for good. Repeating it is harmless."""
         while transaction_id not in self._opened.reasons:
             transaction = self._opened.find(transaction_id)
-            transaction.check_no_doubt()
+            if transaction.is_in_doubt:
+                raise transaction.doubt()
             work = transaction.work
             if transaction.can_end:
                 await asyncio.shield(self.begin_abort(transaction, reason))
@@ -230,7 +230,8 @@ class CommitAbort:
         """Abort what a fenced producer left open, or wait for its end. Returns as well if it cannot end before a
         restart: then the journal raises."""
         while left.transaction_id in self._opened:
-            left.check_no_doubt()
+            if left.is_in_doubt:
+                raise left.doubt()
             if left.can_end:
                 await asyncio.shield(self.begin_abort(left, AbortReason(AbortCause.TAKEN_OVER)))
             elif left.work is not None and not left.work.done():
@@ -244,10 +245,9 @@ class CommitAbort:
 
     def begin_abort(self, transaction: OpenTransaction, reason: AbortReason) -> asyncio.Task[None]:
         """From this step on nothing else can be done with the transaction."""
-        self._own.check_led()
-        before, transaction.state = transaction.state, State.PREPARING_ABORT
-        transaction.work = self.timeouts.spawn(self._abort(transaction, reason, before))
-        return transaction.work
+        work = transaction.work = self.timeouts.spawn(self._abort(transaction, reason, transaction.state))
+        transaction.state = State.PREPARING_ABORT
+        return work
 
     async def _abort(self, transaction: OpenTransaction, reason: AbortReason, before: State) -> None:
         """``before`` is the state in which it was, for the log."""

@@ -210,7 +210,8 @@ class CommitKeys:
 def _prepared(transaction: OpenTransaction) -> OpenTransaction:
     if transaction.state is not State.PREPARED:
         raise TransactionConflict(f"transaction {transaction.transaction_id} is {transaction.state}, not prepared")
-    transaction.check_no_doubt()
+    if transaction.is_in_doubt:
+        raise transaction.doubt()
     return transaction
 
 

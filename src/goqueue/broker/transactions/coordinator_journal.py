@@ -24,10 +24,7 @@ class CoordinatorJournal:
     def state(self) -> Transactions:
         return self.journal.machine.transactions
 
-    def check_led(self) -> None:
+    def propose(self, events: Sequence[TransactionsEvent]) -> None:
         if not self.is_led:
             raise NotLeader(f"this broker does not lead shard {self.shard}, which has the transaction, at present")
-
-    def propose(self, events: Sequence[TransactionsEvent]) -> None:
-        self.check_led()
         self.journal.propose(events)

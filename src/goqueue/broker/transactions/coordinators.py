@@ -35,7 +35,7 @@ class Coordinators:
     # Finding
 
     def of_producer(self, producer_id: int) -> Coordinator:
-        return self._serving(self.ids.shard_of(producer_id), f"producer {producer_id}")
+        return self._serving(self.ids.shard_of(producer_id))
 
     def name_of(self, producer_id: int) -> str:
         """The transactional id of a producer; empty if it has none, or that is not known here."""
@@ -43,23 +43,25 @@ class Coordinators:
         return "" if found is None else found.state.name_of(producer_id)
 
     def of_name(self, name: str) -> Coordinator:
-        return self._serving(shard_of_transactional_id(name), f"transactional id {shown(name)}")
+        return self._serving(shard_of_transactional_id(name))
 
     def of_key(self, key: str) -> Coordinator:
         """The one that decides what is committed under an application key."""
-        return self._serving(shard_of_commit_key(key), f"key {shown(key)}")
+        return self._serving(shard_of_commit_key(key))
 
     def of(self, transaction_id: str) -> Coordinator:
-        """The one of a transaction, which may be over; raises for an id that no transaction has had."""
+        """The one of a transaction, which may be over, or never have been."""
         producer_id = producer_of(transaction_id)
-        if producer_id is None or self.ids.number_of(producer_id) is None:
-            raise TransactionNotFound(f"there is no transaction {shown(transaction_id)}")
-        return self._serving(self.ids.shard_of(producer_id), f"transaction {transaction_id}")
+        if producer_id is not None:
+            shard = self.ids.shard_of(producer_id)
+            if shard in self.by_shard or self.ids.number_of(producer_id) is not None:
+                return self._serving(shard)
+        raise TransactionNotFound(f"there is no transaction {shown(transaction_id)}")
 
-    def _serving(self, shard: int, what: str) -> Coordinator:
+    def _serving(self, shard: int) -> Coordinator:
         found = self.by_shard.get(shard)
         if found is None or not found.is_serving:
-            raise NotLeader(f"this broker does not lead shard {shard}, which coordinates {what}, at present")
+            raise NotLeader(f"this broker does not lead shard {shard}, which coordinates the producer, at present")
         return found
 
     # Of all together

@@ -120,12 +120,12 @@ class OpenTransaction:
         """Whether nothing was done in it yet, so that beginning it again returns it."""
         return self.state is State.ONGOING and self.is_empty and (self.epoch, self.for_key) == (epoch, for_key)
 
-    def check_no_doubt(self) -> None:
-        if self.is_in_doubt:
-            raise NotLeader(
-                f"it is not known here at present whether transaction {self.transaction_id} was committed under the "
-                f"key {shown(self.for_key)}"
-            )
+    def doubt(self) -> NotLeader:
+        """Why one that is in doubt cannot be ended."""
+        return NotLeader(
+            f"it is not known here at present whether transaction {self.transaction_id} was committed under the key "
+            f"{shown(self.for_key)}"
+        )
 
     def check_ongoing(self) -> None:
         if self.is_let_go:

@@ -126,7 +126,9 @@ class ProducerFencing:
             raise UnknownProducer(f"producer id {shown(producer_id)} was never given to anyone")
         try:
             if ids.is_for_a_name(producer_id, number):
-                name = self._coordinators.of_producer(producer_id).state.check_producer(producer_id, epoch)
+                coordinator = self._coordinators.of_producer(producer_id)
+                # Every request asks: by attributes, without a call.
+                name = coordinator.own.journal.machine.transactions.check_producer(producer_id, epoch)
                 self._used_ns[name] = self._clock.now_ns()
             elif epoch:
                 raise ProducerFenced(f"producer {producer_id} has epoch 0 by now; this is epoch {shown(epoch)}")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from goqueue.broker.runtime.named_timers import NamedTimers
 from goqueue.broker.transactions.open_transactions import OpenTransaction, OpenTransactions, State
 from goqueue.model.clock import NANOS_PER_SECOND, Clock
-from goqueue.model.errors import TransactionAborted
+from goqueue.model.errors import NotLeader, TransactionAborted
 from goqueue.model.logging import get_logger
 
 log = get_logger(__name__)
@@ -33,9 +33,13 @@ class TransactionTimeouts:
         self._on_late = on_late
         self._on_doubt = on_doubt
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
 
     def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        """Carry work out to the end, even if its caller goes away."""
+        """Carry work out to the end, even if its caller goes away; raises ``NotLeader`` once the shard is let go."""
+        if self._is_stopped:
+            work.close()
+            raise NotLeader("this broker does not lead the shard of the transaction at present")
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -70,6 +74,7 @@ class TransactionTimeouts:
         """Wait for everything that was begun, and begin nothing more by oneself."""
         while self._tasks:
             await asyncio.wait(self._tasks)
+        self._is_stopped = True
         for transaction in self._opened.all():
             self._timers.forget(transaction.transaction_id)
 
