@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from random import Random
 
 from goqueue.broker.broker import Broker
@@ -17,6 +18,12 @@ _ROOM_BYTES = 5_000
 _PATIENCE_S = 3.0
 _NOTHING = PollBounds(0, 0)
 """Asks for no message."""
+_ANSWERS = (
+    *("abort", "ack", "ask for a key", "cancel", "commit", "configure", "delete", "fetch offsets", "heartbeat", "init"),
+    *("join", "leave", "look up", "nack", "offsets in", "poll", "prepare", "publish", "purge", "redrive", "register"),
+    *("reject", "reschedule", "reset"),
+)
+"""How clients' operations begin."""
 
 
 async def kill(world: World, rng: Random) -> None:
@@ -30,6 +37,24 @@ async def cut_power(world: World, rng: Random) -> None:
     if world.node.is_up:
         await _until_it_dies(world, rng)
         world.node.cut_power()
+        await _start_again(world, rng)
+
+
+async def cut_power_after_answer(world: World, rng: Random) -> None:
+    """Whatever the answer promises has to be on the disk by then."""
+    word, answered = rng.choice(_ANSWERS), asyncio.Event()
+
+    def strike(what: str) -> None:
+        if what.startswith(word) and world.node.is_up and not answered.is_set():
+            world.node.cut_power()
+            answered.set()
+
+    world.on_answer = strike
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_PATIENCE_S):
+            await answered.wait()
+    world.on_answer = lambda what: None
+    if answered.is_set():
         await _start_again(world, rng)
 
 

@@ -62,6 +62,7 @@ OPERATIONS: Mapping[str, int] = {
 DISTURBANCES: Mapping[str, int] = {
     "kill": 4,
     "cut_power": 5,
+    "cut_power_after_answer": 8,
     "restart": 2,
     "fail_sync": 2,
     "fill_disk": 2,

@@ -79,6 +79,7 @@ OPERATIONS_BY_KIND: dict[str, Callable[[World, Actor, Random], Awaitable[None]]]
 DISTURBANCES_BY_KIND: dict[str, Callable[[World, Random], Awaitable[None]]] = {
     "kill": disturbing.kill,
     "cut_power": disturbing.cut_power,
+    "cut_power_after_answer": disturbing.cut_power_after_answer,
     "restart": disturbing.restart,
     "fail_sync": disturbing.fail_sync,
     "fill_disk": disturbing.fill_disk,

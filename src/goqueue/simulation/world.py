@@ -130,6 +130,8 @@ class World:
         self.promises = Promises()
         self.topics = TOPICS | {WIDE: {"partitions": random.choice(_WIDTHS)}}
         self.settings = SETTINGS | {SPREAD: {"kind": random.choice(_SPREAD_KINDS), **SETTINGS[SPREAD]}}
+        self.on_answer: Callable[[str], None] = lambda what: None
+        """Called when a client is answered, before it does anything more."""
         self.busy: set[object] = set()
         """What one client changes at a time, so that it is known what it is."""
         self.passing = Passing(PASSING, self.promises)
@@ -172,6 +174,7 @@ class World:
             self.history.counts[f"answered {type(error).__name__}"] += 1
             return error
         self.history.note(what, "done")
+        self.on_answer(what)
         return result
 
 

@@ -153,3 +153,7 @@ async def publish_checked(world: World, actor: Actor, rng: Random) -> None:
         world.promises.sent[message.value] = message
         messages.append(message)
     await send(world, CHECKED, messages, rng)
+    for message in messages:
+        if message.state == "refused":
+            # If there is no room for the dead letters of a batch, the rest of it is stored already.
+            message.state = "asked"
