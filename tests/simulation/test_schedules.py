@@ -17,7 +17,6 @@ from goqueue.simulation.plan import DISTURBANCES, OPERATIONS, Plan, Step, make_p
 from goqueue.simulation.promises import Broken
 from goqueue.simulation.run import DISTURBANCES_BY_KIND, OPERATIONS_BY_KIND, Ran
 from goqueue.simulation.shrink import shrunk
-from simulate_mutants import noticed
 
 SCHEDULES = 500
 SEEDS = range(900, 910)
@@ -52,21 +51,6 @@ def test_one_seed_gives_one_history_in_whatever_process_and_after_whatever_other
     first = digests("1", 0, SEEDS)
     assert len({digest for digest, _ in first.values()}) == len(SEEDS), "another seed gives another history"
     assert digests("2", 9_973, reversed(SEEDS)) == first
-
-
-@pytest.mark.parametrize(
-    "site",
-    [
-        "broker/publishing/appending.py  Appender._acknowledged  acknowledge  1",
-        "broker/queues/settlement_service.py  SettlementService._carry_out  await all_settled  1",
-        "storage/log/group_commit.py  GroupCommit._carry_out  sync  1",
-    ],
-)
-def test_a_place_that_does_not_wait_for_the_disk_is_noticed(site: str) -> None:
-    """``tools/simulate_mutants.py`` goes through all of them."""
-    _, seed, problem = noticed(site, first_seed=1, most=40, operations=500)
-    assert seed is not None, f"no schedule noticed that {site} is missing"
-    assert problem
 
 
 def test_every_kind_of_step_has_an_implementation() -> None:

@@ -338,6 +338,8 @@ async def test_when_there_is_no_room_for_dead_letters_it_is_not_told_that_nothin
             disk.setattr(letters, "append", full)
             outcomes = await publish(broker, GOOD, BAD)
         assert [type(each) for each in outcomes] == [StorageFailed, StorageFailed]
+        partition = broker.topic("t").partition(0)
+        await partition.durable(partition.log.end_offset)
         assert await values_in(broker, "t") == [GOOD]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from doubles.async_tests import until
+from doubles.coordinators import all_of
 from doubles.group_bench import Got, GroupBench
 from doubles.group_movers import all_queues, shard_of
 from doubles.loop import on_a_loop
@@ -425,7 +426,7 @@ async def test_acks_in_a_transaction_need_no_coordinator(how: str) -> None:
     await it.broker.groups.shards.let_go(coordinator)
     await it.ack_in(transaction, await it.poll())
     await (it.commit(transaction) if how == "commit" else it.abort(transaction))
-    await until(lambda: not it.transactions.completion.held_up)
+    await until(lambda: not any(each.completion.held_up for each in all_of(it.broker)))
     assert len(await it.poll()) == (0 if how == "commit" else 1)
     await it.broker.groups.lead([coordinator])
     assert it.lag() == (0 if how == "commit" else 1)
