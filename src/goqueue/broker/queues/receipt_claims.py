@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from goqueue.broker.partitions.topic import Topic
 from goqueue.broker.shards.active_group import ActiveGroup
 from goqueue.broker.shards.shard_directory import Shards
-from goqueue.delivery.claims import Claimed, LeaseOutcome, claim_lease, claim_message, members_of
+from goqueue.delivery.claims import Claimed, LeaseOutcome, claim_lease, claim_message
 from goqueue.delivery.queue import Queue
 from goqueue.delivery.receipts import Seal, parse_receipt
 from goqueue.delivery.settlement_requests import LeaseClaim, SettlementRequest
@@ -90,7 +90,7 @@ class RequestClaims:
         self._check_not_refused(found)
         outcome = claim_lease(found.queue, claim.lease, claim.runs, self.request)
         found.claimed += outcome.claimed
-        found.members.update(dict.fromkeys(members_of(outcome.claimed)))
+        found.members.update((batch.member, None) for batch, _ in outcome.claimed if batch.member is not None)
         return outcome
 
     def _check_not_refused(self, found: QueueClaims) -> None:
