@@ -8,6 +8,8 @@ from random import Random
 
 from goqueue.broker.broker import Broker
 from goqueue.broker.operations import IN_PROCESS, PollBounds
+from goqueue.broker.partitions.topic import Topic
+from goqueue.broker.partitions.truncation import truncate_partition
 from goqueue.model.clock import NANOS_PER_SECOND
 from goqueue.model.errors import NotLeader
 from goqueue.simulation.promises import Broken
@@ -171,6 +173,25 @@ async def save_state(world: World, rng: Random) -> None:
         await broker.checkpoints.save(list(broker.recoverables()))
 
     await world.ask("save state", saved)
+
+
+async def cut_tail(world: World, rng: Random) -> None:
+    """What does not count yet is cut off a partition, while clients go on."""
+    number, share = rng.random(), rng.random()
+
+    async def truncated(broker: Broker) -> None:
+        partitions = [(topic, at) for topic in broker.running_topics() for at in range(len(topic.partitions))]
+        behind = [(topic, at) for topic, at in partitions if _uncounted(topic, at)]
+        topic, at = (behind or partitions)[int(number * len(behind or partitions))]
+        offset = topic.partitions[at].high_watermark + int(share * (_uncounted(topic, at) + 1))
+        await broker.to_the_end(truncate_partition(topic, at, offset, broker.checkpoints, broker.stillness))
+
+    await world.ask("cut a partition back", truncated)
+
+
+def _uncounted(topic: Topic, number: int) -> int:
+    partition = topic.partitions[number]
+    return partition.log.end_offset - partition.high_watermark
 
 
 async def move_clock(world: World, rng: Random) -> None:

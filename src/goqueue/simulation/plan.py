@@ -71,6 +71,7 @@ DISTURBANCES: Mapping[str, int] = {
     "release_coordinator": 3,
     "save_state": 4,
     "move_clock": 1,
+    "cut_tail": 4,
 }
 _DISTURBANCE_SHARE = (0.0, 0.01, 0.03, 0.06)
 

@@ -88,6 +88,7 @@ DISTURBANCES_BY_KIND: dict[str, Callable[[World, Random], Awaitable[None]]] = {
     "release_coordinator": disturbing.release_coordinator,
     "save_state": disturbing.save_state,
     "move_clock": disturbing.move_clock,
+    "cut_tail": disturbing.cut_tail,
 }
 
 
