@@ -113,6 +113,8 @@ def test_rule_1_a_change_takes_effect_when_it_is_durable_and_not_before(start: S
 def test_rule_1_a_change_that_could_not_be_made_durable_never_takes_effect(start: Start, disk: FaultyFiles) -> None:
     driver = start(files=disk)
     driver.create_topic("t", partitions=1)
+    # With the first message ids for producers are reserved, which waits for the disk.
+    driver.publish_one("t", b"first")
     before = driver.describe("t")
     disk.fails = of_metadata
     assert code_of(lambda: driver.change_topic("t", max_message_bytes=1_024)) == "storage_failed"

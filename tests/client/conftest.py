@@ -15,7 +15,31 @@ from goqueue.testing import BrokerProcess, running_broker
 _numbers = count()
 
 
-@pytest.fixture(scope="session", params=["grpc", "native"])
+OVER_BOTH_PROTOCOLS = {
+    "test_client_at_exit",
+    "test_client_damage",
+    "test_client_idempotence",
+    "test_client_reading",
+    "test_client_sending",
+    "test_client_stalls",
+    "test_client_topics",
+    "test_client_transactions",
+    "test_consumer_leases",
+    "test_consumer_queue",
+    "test_consumer_restart",
+    "test_consumer_stream",
+    "test_group_administration",
+}
+"""What a connection has to do with. All other tests are made over gRPC only, for the time that they take."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "broker" in metafunc.fixturenames:
+        protocols = ["grpc", "native"] if metafunc.module.__name__ in OVER_BOTH_PROTOCOLS else ["grpc"]
+        metafunc.parametrize("broker", protocols, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
 def broker(request: pytest.FixtureRequest) -> Iterator[BrokerProcess]:
     with running_broker(protocol=request.param, settings={"storage.min_free_bytes": 0}) as broker:
         yield broker

@@ -70,7 +70,7 @@ async def come_and_go(it: GroupBench) -> None:
 
 def test_shards_know_what_coordinators_know_after_a_power_loss_at_any_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("goqueue.storage.log.group_commit.ThreadPoolExecutor", lambda *_, **__: InlineExecutor())
-    rng = Random(0)
+    rng = Random(2)
     disk = PowerLossDisk()
     left: list[PowerLossDisk] = []
     outcomes = 3 if THOROUGH else 1

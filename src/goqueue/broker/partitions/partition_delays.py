@@ -19,11 +19,11 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from goqueue.broker.partitions.derived_files import Loaded, load
+from goqueue.broker.partitions.delays_file import decode_delays, encode_delays
+from goqueue.broker.partitions.derived_files import load
 from goqueue.broker.partitions.partition_producers import PartitionProducers
 from goqueue.delivery.delay_index import PendingDelays
 from goqueue.model.logging import get_logger
@@ -43,7 +43,6 @@ FILE_NAME = "delays"
 _SCAN_BYTES = 1 << 20
 _MOST_UNSETTLED = 64
 """Beyond so many ends of delays that were not durable when last looked at, they are looked at again."""
-_WITH_HELD = b"GQD2"
 _NONE = np.empty(0, np.int64)
 _OF_INTEREST = np.uint8(Flag.DELAYED | Flag.FIRED | Flag.CONTROL)
 _TRANSACTIONAL = np.uint8(Flag.TRANSACTIONAL)
@@ -62,23 +61,6 @@ class _Change(NamedTuple):
     owner: int | None = None
     """The producer whose transaction has ended, which held these."""
     is_commit: bool = False
-
-
-class _File(msgspec.Struct):
-    """What the file holds while a transaction that has delayed something is open."""
-
-    pending: bytes
-    held: dict[int, bytes]
-
-
-def _decode(payload: bytes) -> Loaded[tuple[PendingDelays, dict[int, PendingDelays]]]:
-    """The file's state is what waits, and what open transactions hold."""
-    held: dict[int, PendingDelays] = {}
-    if payload.startswith(_WITH_HELD):
-        kept = msgspec.msgpack.decode(payload[len(_WITH_HELD) :], type=_File)
-        payload, held = kept.pending, {owner: PendingDelays.load(each)[1] for owner, each in kept.held.items()}
-    as_of, pending = PendingDelays.load(payload)
-    return as_of, (pending, held)
 
 
 class PartitionDelays:
@@ -288,7 +270,7 @@ class PartitionDelays:
         begins anew."""
         self._forget()
         at = self.log.segments[0].base if point is None else point.delays_from
-        loaded = load(files, self, "delayed messages", _decode)
+        loaded = load(files, self, "delayed messages", decode_delays)
         if loaded is not None:
             at, (self.pending, self._held) = loaded
             self.saved_at = at
@@ -398,11 +380,7 @@ class PartitionDelays:
         as_of = self.log.end_offset
         self._naming = self._to_name()
         self._named = np.union1d(self._named, self._naming)
-        payload = self.pending.dump(as_of)
-        if self._held:
-            held = {owner: each.dump(as_of) for owner, each in self._held.items()}
-            payload = _WITH_HELD + msgspec.msgpack.encode(_File(payload, held))
-        return as_of, payload
+        return as_of, encode_delays(self.pending, self._held, as_of)
 
     def saved(self, as_of: int, changes: int) -> None:
         self.saved_at, self._named = as_of, self._naming

@@ -98,7 +98,10 @@ class Appender:
         if len(ids) > len(duplicates):
             topic.dedup.check_room(len(ids) - len(duplicates))
         if refused.reasons and refused.target is not None:
-            first, acknowledged = self._refusals.append(topic, number, batch, refused, self._clock.now_ns())
+            is_repeatable = stamp is not None or len(ids) == len(batch) + len(duplicates)
+            first, acknowledged = self._refusals.append(
+                topic, number, batch, refused, self._clock.now_ns(), is_repeatable=is_repeatable
+            )
         else:
             partition = topic.partitions[number]
             first = partition.append(batch, in_transaction=transaction is not None)

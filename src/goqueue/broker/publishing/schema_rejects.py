@@ -93,9 +93,12 @@ class SchemaRejects:
         return refused
 
     def append(
-        self, topic: Topic, number: int, batch: CheckedBatch, refused: Refused, now_ns: int
+        self, topic: Topic, number: int, batch: CheckedBatch, refused: Refused, now_ns: int, *, is_repeatable: bool
     ) -> tuple[int, asyncio.Future[None]]:
-        """Append a batch of which some are dead letters; its first offset, and when all of it counts."""
+        """Append a batch of which some are dead letters; its first offset, and when all of it counts.
+
+        ``is_repeatable``: if it came again, the broker would know what is stored of it.
+        """
         partition, target, reasons = topic.partitions[number], refused.target, refused.reasons
         assert target is not None
         failure = target.partitions[number % len(target.partitions)].log.failure
@@ -104,8 +107,8 @@ class SchemaRejects:
         frames, latest_ns = _frames(batch), batch.max_timestamp_ns
         kept = [_stand_in(frame, latest_ns) if place in reasons else frame for place, frame in enumerate(frames)]
         first = partition.append(replace_batch(join_frames(kept, latest_ns), producer=batch.producer))
-        is_numbered = batch.producer is not None
-        return first, self._begin(_DeadLetterWrite(topic, number, target, first, frames, reasons, now_ns, is_numbered))
+        write = _DeadLetterWrite(topic, number, target, first, frames, reasons, now_ns, is_repeatable)
+        return first, self._begin(write)
 
     def again(
         self, topic: Topic, number: int, batch: CheckedBatch, first: int, refused: Refused, now_ns: int
@@ -166,7 +169,7 @@ class SchemaRejects:
         except StorageFailed as error:
             raise StorageFailed(f"the dead letters in {target.name!r}: {error}") from None
         except DiskFull as error:
-            if burial.is_numbered:
+            if burial.is_repeatable:
                 # Sent again, it is known, and only its dead letters are written.
                 raise
             raise StorageFailed(
@@ -199,8 +202,7 @@ class _DeadLetterWrite:
     frames: list[bytes]
     reasons: Problems
     now_ns: int
-    is_numbered: bool
-    """Whether the broker would know the batch if it came again."""
+    is_repeatable: bool
 
     def letter(self, place: int) -> bytes:
         """What goes to the dead letters. No group had anything to do with it."""

@@ -8,7 +8,7 @@ from random import Random
 
 from goqueue.broker.broker import Broker
 from goqueue.broker.operations import IN_PROCESS, Registered, SchemaDraft
-from goqueue.model.errors import GoQueueError
+from goqueue.model.errors import GoQueueError, StorageFailed
 from goqueue.model.ids import SchemaId
 from goqueue.simulation.processes import Killed
 from goqueue.simulation.promises import Broken, Fact, Sent
@@ -46,7 +46,7 @@ async def look_up_schema(world: World, actor: Actor, rng: Random) -> None:
     look_up, concerns = _LOOKUPS[name]
     asked_at = world.promises.tick()
     answer = await world.ask(f"look up {name} of {about}", lambda broker: _called(look_up, broker, about))
-    if isinstance(answer, Killed):
+    if isinstance(answer, Killed | StorageFailed):
         return
     told = set() if isinstance(answer, GoQueueError) else answer
     wanted = {fact for fact, at in world.versions.items() if at < asked_at and concerns(fact, about)}

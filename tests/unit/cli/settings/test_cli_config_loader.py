@@ -153,7 +153,7 @@ def test_a_setting_outside_of_its_section_is_told_where_it_belongs() -> None:
 def test_an_unknown_section_that_resembles_none_is_told_which_there_are() -> None:
     write("[zzz]\n")
     assert problems() == [
-        "goqueue.toml:zzz: no such section; there are storage, topic, group, http, grpc, limits, log, schemas, "
+        "goqueue.toml:zzz: no such section; there are storage, topic, group, http, grpc, native, limits, log, schemas, "
         "transactions, trace, metrics"
     ]
 
