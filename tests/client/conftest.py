@@ -35,7 +35,8 @@ OVER_BOTH_PROTOCOLS = {
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "broker" in metafunc.fixturenames:
-        protocols = ["grpc", "native"] if metafunc.module.__name__ in OVER_BOTH_PROTOCOLS else ["grpc"]
+        module = metafunc.module.__name__.rpartition(".")[2]
+        protocols = ["grpc", "native"] if module in OVER_BOTH_PROTOCOLS else ["grpc"]
         metafunc.parametrize("broker", protocols, indirect=True, scope="session")
 
 
