@@ -6,6 +6,8 @@ import re
 import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,16 +27,29 @@ def _topic(broker: BrokerProcess) -> None:
 
 
 @contextmanager
-def following(broker: BrokerProcess, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """It has printed a message: it knows its broker."""
+def following(broker: BrokerProcess, *options: str, asks: bool = True) -> Iterator[subprocess.Popen[str]]:
+    """It has printed a message and, unless it never ``asks`` how its broker is, has been answered."""
     command = [SCRIPT, "consume", "t", "--follow", "--server", broker.url, *options]
+    before = versions_told(broker)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ran:
         try:
             publish(broker)
             assert ran.stdout is not None and ran.stdout.readline()
+            # It finds its broker by the first answer, and watches it from the second one on.
+            deadline = time.monotonic() + PATIENCE_S
+            while asks and versions_told(broker) < before + 2:
+                assert time.monotonic() < deadline, "it does not ask"
+                time.sleep(0.01)
             yield ran
         finally:
             ran.kill()
+
+
+def versions_told(broker: BrokerProcess) -> int:
+    """How often ``GET /version`` was answered."""
+    with urllib.request.urlopen(f"{broker.url}/metrics") as response:
+        figures = response.read().decode()
+    return sum(int(float(count)) for count in re.findall(r'endpoint="GET /version",code="200"} (\S+)', figures))
 
 
 def publish(broker: BrokerProcess) -> None:
@@ -64,7 +79,7 @@ def test_it_says_once_that_it_waits_and_once_that_it_goes_on(broker: BrokerProce
 
 def test_nothing_is_said_of_it_to_programs(broker: BrokerProcess) -> None:
     """Its neighbour is asked by the same broker at the same pace, and tells of the same outage."""
-    with following(broker, "--json") as silent, following(broker) as telling:
+    with following(broker, "--json", asks=False) as silent, following(broker) as telling:
         broker.process.send_signal(signal.SIGSTOP)
         try:
             assert telling.stderr is not None and telling.stderr.readline()
