@@ -194,7 +194,10 @@ def _make_task(
 ) -> asyncio.Task[Any]:
     task = asyncio.Task(coroutine, loop=loop, context=context)
     process = process_of(context)
-    if process is not None:
+    if process is not None and process.is_dead:
+        # Made by what a callback of a killed task does: it never starts.
+        _bury(task, process)
+    elif process is not None:
         if len(process.tasks) > _PRUNE_AT:
             process.tasks = [each for each in process.tasks if not each.done()]
         process.tasks.append(task)
