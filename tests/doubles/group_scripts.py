@@ -34,6 +34,7 @@ from goqueue.model.errors import DiskFull, TopicExists
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage
 from goqueue.model.topic_settings import TopicSettings
+from goqueue.simulation.ports import SimulatedRandomness
 from goqueue.wire.decoding import decode_run
 
 ROOT = Path("/srv/goqueue")
@@ -59,6 +60,7 @@ class Stage:
         self.outcomes = outcomes
         self.told = Told()
         self.disk = PowerLossDisk()
+        self.randomness = SimulatedRandomness(Random(7))
         self.disk.before_call = self._put_aside
         self.left: list[tuple[PowerLossDisk, Told]] = []
         self.stream = False
@@ -71,7 +73,7 @@ class Stage:
             self.left.append((self.disk.crash(self.rng), self.told.copy()))
 
     async def start(self) -> None:
-        self.broker = await started(self.disk)
+        self.broker = await started(self.disk, self.randomness)
 
     async def restart(self) -> None:
         await self.broker.close()
@@ -145,8 +147,9 @@ def some(receipts: dict[bytes, str], first: int, last: int) -> dict[bytes, str]:
     return dict(list(receipts.items())[first:last])
 
 
-async def started(disk: PowerLossDisk) -> Broker:
-    broker = Broker(CONFIG, files=disk)
+async def started(disk: PowerLossDisk, randomness: SimulatedRandomness | None = None) -> Broker:
+    """With ``randomness`` ids are the same in each run: the shards of topics follow from them."""
+    broker = Broker(CONFIG, files=disk, randomness=randomness)
     await broker.start()
     return broker
 
@@ -443,7 +446,7 @@ def run_clamping(seed: int) -> None:
 
 async def _clamp_twice(rng: Random) -> None:
     disk = PowerLossDisk()
-    broker = await started(disk)
+    broker = await started(disk, SimulatedRandomness(Random(7)))
     await broker.create_topic(TOPIC, {"fsync": "interval"})
     await broker.publish(TOPIC, [NewMessage(b"safe")])
     await broker._commits.sync(broker.logs())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from random import Random
 
 from behaviour.clock import ManualClock
 
@@ -23,6 +24,7 @@ from goqueue.model.config import Config, TransactionsConfig
 from goqueue.model.errors import GoQueueError
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage
+from goqueue.simulation.ports import SimulatedRandomness
 from goqueue.wire.decoding import decode_run
 
 TOPIC, OTHER, GROUP = "t", "u", "g"
@@ -39,11 +41,14 @@ class Got:
 
 
 class Bench:
-    """Two topics of one partition each; the second is not made durable by publishing."""
+    """Two topics of one partition each; the second is not made durable by publishing.
+
+    Ids are the same in each run: the shards of topics follow from them.
+    """
 
     def __init__(self, disk: PowerLossDisk, config: Config, randomness: Randomness | None = None) -> None:
         self.disk = disk
-        self.randomness = randomness
+        self.randomness = randomness or SimulatedRandomness(Random(7))
         self.config = config
         self.clock = ManualClock()
         self.members: dict[str, str] = {}

@@ -32,6 +32,7 @@ from goqueue.delivery.settlement_requests import SettlementRequest, Verb
 from goqueue.model.errors import TransactionAborted, TransactionNotFound, UnknownProducer
 from goqueue.model.publish_result import Published
 from goqueue.model.publishing import NewMessage
+from goqueue.simulation.ports import SimulatedRandomness
 from goqueue.wire.decoding import decode_run
 
 INPUT, LASTING, LOOSE = "in", "lasting", "loose"
@@ -99,6 +100,7 @@ class Stage:
         self.outcomes = outcomes
         self.told = Told()
         self.disk = PowerLossDisk()
+        self.randomness = SimulatedRandomness(Random(7))
         self.left: list[tuple[PowerLossDisk, Told]] = []
         self.members: dict[str, str] = {}
         self._serial = 0
@@ -111,7 +113,7 @@ class Stage:
     # Life
 
     async def start(self) -> None:
-        self.broker = await started(self.disk)
+        self.broker = await started(self.disk, self.randomness)
 
     async def set_up(self) -> None:
         """From the end of this on the power may go."""
@@ -248,8 +250,9 @@ async def _until_ended(broker: Broker, name: str) -> None:
     raise Broken(f"{name} does not end")
 
 
-async def started(disk: PowerLossDisk) -> Broker:
-    broker = Broker(CONFIG, files=disk)
+async def started(disk: PowerLossDisk, randomness: SimulatedRandomness | None = None) -> Broker:
+    """With ``randomness`` ids are the same in each run: the shards of topics follow from them."""
+    broker = Broker(CONFIG, files=disk, randomness=randomness)
     await broker.start()
     return broker
 
