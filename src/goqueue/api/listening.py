@@ -8,6 +8,20 @@ import socket
 
 from goqueue.model.errors import InvalidConfiguration
 
+_EVERYWHERE = {"0.0.0.0", "::", "[::]"}
+
+
+def host_with_port(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
+def advertised(address: str, host: str, port: int) -> str:
+    """The address that clients are given: the configured one, or where we listen.
+
+    Empty if only the client knows how it got here: we listen everywhere and were not told.
+    """
+    return address or ("" if host in _EVERYWHERE else host_with_port(host, port))
+
 
 class CannotListen(InvalidConfiguration):
     """A port or an address cannot be taken. The message says why and what to do about it."""

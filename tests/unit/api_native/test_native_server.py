@@ -51,6 +51,16 @@ async def test_the_first_message_must_be_the_greeting(serve: Serve) -> None:
         assert served.broker.topic("t").partition(0).high_watermark == 0
 
 
+async def test_a_greeting_that_cannot_be_read_is_refused(serve: Serve) -> None:
+    async with serve() as served:
+        client = await served.connect(greet=False)
+        client.writer.write(PREFACE)
+        client.send(Operation.HELLO, 1, payload=b"\xff\xff")
+        error = error_in(await client.receive())
+        assert (error.code, "the greeting cannot be read" in error.message) == ("invalid_request", True)
+        assert [each async for each in client.rest()] == []
+
+
 @pytest.mark.parametrize(
     ("request_", "spoken"),
     [

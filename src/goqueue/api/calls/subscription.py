@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from goqueue.api.calls.conversion import to_error
+from goqueue.api.calls.failures import shutting_down
 from goqueue.api.calls.group_messages import put_deliveries, settle, settle_failed, to_assignment, to_join, to_offsets
 from goqueue.broker.operations import Assignment, Caller, Operations, PollBounds
 from goqueue.broker.operations.limits import MAX_SETTLED_AT_ONCE, too_many_polled
@@ -16,7 +17,6 @@ from goqueue.model.errors import (
     InvalidRequest,
     MemberFenced,
     RequestTimeout,
-    ShuttingDown,
     UnknownMember,
 )
 from goqueue.wire.proto import goqueue_pb2 as pb
@@ -278,7 +278,7 @@ class Subscription:
                     queues.give_back(self._caller, self._group, self._member, found)
                     raise
             elif self._operations.is_stopping:
-                raise ShuttingDown("the broker is stopping; go on when it is back", retry_after_s=1)
+                raise shutting_down()
             elif self._mode == "stream":
                 self._credit.release()
             self._turn.done()

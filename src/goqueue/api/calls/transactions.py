@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from goqueue.api.calls.batches import transaction_ref
 from goqueue.api.calls.group_messages import to_claims, to_offsets
 from goqueue.broker.operations import Caller, Known, ManyCommitted, OpenTransaction, Operations, TransactionRef
 from goqueue.wire.proto import goqueue_pb2 as pb
@@ -103,10 +104,7 @@ class TransactionCalls:
 
 
 def _named(request: pb.AddAcksRequest | pb.AddOffsetsRequest | pb.TransactionRequest) -> TransactionRef:
-    begin_timeout_ms = request.begin.timeout_ms if request.HasField("begin") else None
-    return TransactionRef(
-        request.producer_id, request.epoch, request.transaction_id, begin_timeout_ms, request.begin.for_key
-    )
+    return transaction_ref(request, request.producer_id, request.epoch)
 
 
 def _known(request: pb.TransactionRequest) -> Known | None:

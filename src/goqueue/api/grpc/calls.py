@@ -14,12 +14,13 @@ from urllib.parse import unquote
 import grpc.aio
 from google.protobuf.message import Message
 
+from goqueue.api.calls.failures import shutting_down
 from goqueue.api.grpc.errors import Context, abort, unexpected
 from goqueue.api.grpc.stream_room import StreamRoom
 from goqueue.api.grpc.unread import Unread
 from goqueue.api.grpc.unreadable import check_readable
 from goqueue.broker.operations import Caller, CallerProtocol, Endpoint, Requests
-from goqueue.model.errors import GoQueueError, RequestTimeout, ShuttingDown
+from goqueue.model.errors import GoQueueError, RequestTimeout
 
 _KNOWN_CONNECTIONS = 4_096
 _OK = "OK"
@@ -90,10 +91,6 @@ class StreamingService(Protocol):
     """Whose streams these are."""
 
     calls: Calls
-
-
-def shutting_down() -> ShuttingDown:
-    return ShuttingDown("the broker is stopping; go on when it is back", retry_after_s=1)
 
 
 def servicer(service: object, calls: Calls) -> Any:

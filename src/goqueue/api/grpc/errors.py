@@ -7,13 +7,11 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from goqueue.api.calls import failures
 from goqueue.api.calls.conversion import retry_after_ms
-from goqueue.broker.operations.failures import disk_failure
-from goqueue.model.errors import GoQueueError, InternalError
-from goqueue.model.logging import get_logger, tracing
+from goqueue.model.errors import GoQueueError
+from goqueue.model.logging import tracing
 from goqueue.wire.trace_context import TRACEPARENT, parse_traceparent
-
-log = get_logger(__name__)
 
 CODE_KEY = "goqueue-code"
 RETRIABLE_KEY = "goqueue-retriable"
@@ -41,13 +39,9 @@ def _shortened(text: str) -> str:
 
 
 def unexpected(error: Exception, method: str, context: Context) -> GoQueueError:
-    """A failing disk is told as such; all else is a defect: the log has the story, the caller gets no internals."""
+    """What a call is answered with that failed in an unknown way; the log names the trace that it belongs to."""
     with tracing(_trace_id(context)):
-        if (failed := disk_failure(error)) is not None:
-            log.error("the disk failed a call", error=getattr(error, "strerror", None) or str(error), method=method)
-            return failed
-        log.error("call failed", exc_info=error, method=method)
-    return InternalError("the broker could not answer; its log tells why")
+        return failures.unexpected(error, method)
 
 
 def _trace_id(context: Context) -> str:

@@ -8,17 +8,18 @@ from typing import NamedTuple
 
 import grpc.aio
 
+from goqueue.api.calls.batches import to_stored, transaction_of_batch
 from goqueue.api.calls.conversion import start_at, to_error
-from goqueue.api.grpc.calls import Calls, answered, caller_of, shutting_down, streamed
+from goqueue.api.calls.failures import shutting_down
+from goqueue.api.grpc.calls import Calls, answered, caller_of, streamed
 from goqueue.api.grpc.errors import Context, unexpected
 from goqueue.api.grpc.stream_room import Turn
 from goqueue.api.grpc.unreadable import check_readable
-from goqueue.broker.operations import AppendedBatch, Bounds, Caller, Operations, TransactionRef
+from goqueue.broker.operations import AppendedBatch, Bounds, Caller, Operations
 from goqueue.model.config import GrpcConfig
-from goqueue.model.errors import GoQueueError, InvalidFrame, InvalidRequest, Overloaded
-from goqueue.wire.batch import FrameRun, parse_batch
+from goqueue.model.errors import GoQueueError, InvalidRequest, Overloaded
+from goqueue.wire.batch import parse_batch
 from goqueue.wire.batch_envelope import FETCH_RESPONSE, PUBLISH_REQUEST, Piece
-from goqueue.wire.producer_frames import stamp_of
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 _WAIT_MS = 30_000
@@ -98,21 +99,11 @@ class MessagesService:
 
     async def _append(self, caller: Caller, request: pb.PublishRequest, batch: memoryview) -> _Accepted:
         run = parse_batch(batch)
-        transaction = _transaction_of(request, run) if request.transaction_id else None
+        transaction = transaction_of_batch(request, run) if request.transaction_id else None
         appended = self._operations.publishing.append(caller, request.topic, request.partition, run, transaction)
         if not isinstance(appended, AppendedBatch):
             appended = await appended
-        stored = pb.Stored(
-            first_offset=appended.first_offset,
-            count=len(run.positions),
-            deliver_at_ns=appended.due_times() if appended.may_be_delayed else (),
-            duplicates=[
-                pb.Duplicate(place=place, partition=first.partition, offset=first.offset)
-                for place, first in appended.duplicates.items()
-            ],
-            incarnation=appended.incarnation,
-        )
-        response = pb.PublishResponse(correlation_id=request.correlation_id, stored=stored)
+        response = pb.PublishResponse(correlation_id=request.correlation_id, stored=to_stored(appended))
         if request.acks == pb.ACKS_NONE:
             appended.forget()
             return _Accepted(response)
@@ -198,17 +189,6 @@ def messages_handler(service: MessagesService) -> grpc.GenericRpcHandler:
 
 def _dump_fetched(answer: tuple[pb.FetchResponse, Sequence[Piece]]) -> bytes:
     return FETCH_RESPONSE.dump(*answer)
-
-
-def _transaction_of(request: pb.PublishRequest, run: FrameRun) -> TransactionRef:
-    end = int(run.positions[1]) if len(run) > 1 else len(run.frames)
-    stamp = stamp_of(bytes(run.frames[:end]))
-    if stamp is None:
-        raise InvalidFrame("a batch of a transaction must begin with its producer's stamp")
-    begin_timeout_ms = request.begin.timeout_ms if request.HasField("begin") else None
-    return TransactionRef(
-        stamp.producer_id, stamp.epoch, request.transaction_id, begin_timeout_ms, request.begin.for_key
-    )
 
 
 def _refusal(correlation_id: int, error: GoQueueError) -> pb.PublishResponse:

@@ -24,7 +24,7 @@ from goqueue.api.grpc.stream_room import StreamRoom
 from goqueue.api.grpc.subscribing import SubscriptionService
 from goqueue.api.grpc.unread import Unread
 from goqueue.api.grpc.unreadable import HandOverUnreadable
-from goqueue.api.listening import CannotListen, listening_socket
+from goqueue.api.listening import CannotListen, advertised, host_with_port, listening_socket
 from goqueue.broker.operations import Caller, CallerProtocol, Operations
 from goqueue.model.config import GrpcConfig
 from goqueue.model.logging import get_logger
@@ -34,7 +34,6 @@ from goqueue.wire.proto import goqueue_pb2_grpc as pb_grpc
 log = get_logger(__name__)
 
 _SERVICES = tuple(service.full_name for service in pb.DESCRIPTOR.services_by_name.values())
-_EVERYWHERE = {"0.0.0.0", "::", "[::]"}
 _CUT_AFTER_S = 1.0
 _ITSELF = Caller(protocol=CallerProtocol.GRPC)
 _EXAMINE_EVERY_S = 1.0
@@ -66,7 +65,7 @@ class GrpcServer:
 
     def bind(self) -> None:
         """Take the port: if it is in use, say so before anything is recovered. Calls wait until ``start``."""
-        address = _join(self._config.host, self._config.port)
+        address = host_with_port(self._config.host, self._config.port)
         # gRPC tells nobody but the standard error why a port cannot be taken.
         listening_socket(self._config.host, self._config.port, "gRPC", "--grpc-port").close()
         try:
@@ -87,7 +86,7 @@ class GrpcServer:
         server.add_generic_rpc_handlers((messages_handler(self._messages),))
         pb_grpc.add_GroupsServicer_to_server(groups, server)
         pb_grpc.add_TopicsServicer_to_server(servicer(TopicCalls(operations), calls), server)
-        metadata = MetadataCalls(operations, self._advertised())
+        metadata = MetadataCalls(operations, advertised(config.advertised_address, config.host, self.port))
         pb_grpc.add_MetadataServicer_to_server(servicer(metadata, calls), server)
         pb_grpc.add_DelaysServicer_to_server(servicer(DelayCalls(operations, limits), calls), server)
         pb_grpc.add_TransactionsServicer_to_server(servicer(TransactionCalls(operations), calls), server)
@@ -135,11 +134,6 @@ class GrpcServer:
     def _cut_off(self, peers: Collection[str]) -> None:
         cut_off(peers, self.port)
 
-    def _advertised(self) -> str:
-        """Empty if only the client knows how it got here: we listen everywhere and were not told."""
-        host = self._config.host
-        return self._config.advertised_address or ("" if host in _EVERYWHERE else _join(host, self.port))
-
     def leave(self) -> None:
         """Tell those who ask for the health that the end is near, so that they go elsewhere."""
         if self._started and self._leaving is None:
@@ -161,10 +155,6 @@ class GrpcServer:
         await self._calls.finish(grace_s)
         # What is left are streams without an end: those who watch, and readers that do not read.
         await self._server.stop(_CUT_AFTER_S)
-
-
-def _join(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
 def _options(config: GrpcConfig) -> list[tuple[str, int]]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from time import perf_counter
 
-from google.protobuf.message import DecodeError
-
-from goqueue.api.native.errors import unexpected
 from goqueue.api.native.host import CallTarget, Requester
-from goqueue.model.errors import BodyTooLarge, GoQueueError, InvalidRequest, RequestTimeout, UnsupportedFeature
+from goqueue.api.native.requests import decoded, known
+from goqueue.model.errors import BodyTooLarge, InvalidRequest, RequestTimeout, UnsupportedFeature
 from goqueue.wire.native.message import Message
 
 
@@ -51,31 +49,25 @@ class Calling:
             reply = await self._reply(call, message)
             code = "OK"
             connection.answer(operation, correlation, b"", [reply])
-        except GoQueueError as error:
-            code = error.grpc_status
-            connection.fail(operation, correlation, error)
+        except Exception as error:
+            failure = known(error, call.name)
+            code = failure.grpc_status
+            connection.fail(operation, correlation, failure)
         finally:
             call.endpoint.done(code, perf_counter() - began_s)
 
     async def _reply(self, call: CallTarget, message: Message) -> bytes:
-        """The answer, encoded. Every failure is a ``GoQueueError``."""
+        """The answer, encoded."""
         connection, max_call_s = self._connection, self._connection.server.max_call_s
         if len(message.payload) > call.max_request_bytes:
             raise BodyTooLarge(
                 f"the request has {len(message.payload)} bytes; {call.max_request_bytes} are allowed for this call"
             )
-        try:
-            request = call.request.FromString(bytes(message.payload))
-        except DecodeError as error:
-            raise InvalidRequest(f"the request is no message of the kind that this call takes: {error}") from None
+        request = decoded(call.request, message.payload, f"the request of {call.name}")
         try:
             async with asyncio.timeout(max_call_s):
                 await connection.until_writable()
                 reply = await call.method(connection.caller, request)
             return reply.SerializeToString()
-        except GoQueueError:
-            raise
         except TimeoutError:
             raise RequestTimeout(f"the call took longer than {max_call_s} s (native.max_call_ms)") from None
-        except Exception as error:
-            raise unexpected(error, call.name) from None

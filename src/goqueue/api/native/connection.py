@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 from goqueue.api.calls.conversion import to_error
+from goqueue.api.listening import host_with_port
 from goqueue.api.native.calling import Calling
 from goqueue.api.native.host import Host
 from goqueue.api.native.publishing import Publishing
 from goqueue.api.native.reading import Reading
+from goqueue.api.native.requests import decoded
 from goqueue.api.native.subscribing import Subscribing
 from goqueue.broker.operations import Caller, CallerProtocol
 from goqueue.model.errors import GoQueueError, InvalidRequest, RequestTimeout, UnsupportedFeature, WrongPort
@@ -60,9 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             host, port = peer[:2]
-            self.caller = Caller(
-                address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}", protocol=CallerProtocol.NATIVE
-            )
+            self.caller = Caller(address=host_with_port(host, port), protocol=CallerProtocol.NATIVE)
         self.server.connected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -130,7 +130,7 @@ class Connection(asyncio.BufferedProtocol):
     def _greet(self, message: Message) -> None:
         if message.operation != Operation.HELLO:
             raise InvalidRequest(f"the first message is operation {message.operation}; it must be {Operation.HELLO}")
-        hello = pb.Hello.FromString(bytes(message.payload))
+        hello = decoded(pb.Hello, message.payload, "the greeting")
         if not hello.min_version <= VERSION <= hello.max_version:
             raise UnsupportedFeature(
                 f"the client speaks versions {hello.min_version} to {hello.max_version} of the protocol; the broker "

@@ -8,14 +8,13 @@ from collections.abc import Awaitable
 from functools import partial
 from time import perf_counter
 
-from google.protobuf.message import DecodeError
-
+from goqueue.api.calls.batches import to_stored, transaction_of_batch
 from goqueue.api.calls.conversion import to_error
-from goqueue.api.native.errors import unexpected
 from goqueue.api.native.host import Requester
-from goqueue.broker.operations import AppendedBatch, TransactionRef
-from goqueue.model.errors import GoQueueError, InvalidFrame, InvalidRequest
-from goqueue.wire.batch import FrameRun, parse_batch
+from goqueue.api.native.requests import decoded, known
+from goqueue.broker.operations import AppendedBatch
+from goqueue.model.errors import GoQueueError
+from goqueue.wire.batch import parse_batch
 from goqueue.wire.native.message import Message
 from goqueue.wire.native.operations import Operation
 from goqueue.wire.native.publish import (
@@ -26,7 +25,6 @@ from goqueue.wire.native.publish import (
     more_entry,
     stored_entry,
 )
-from goqueue.wire.producer_frames import stamp_of
 from goqueue.wire.proto import goqueue_pb2 as pb
 
 _OK = "OK"
@@ -53,10 +51,7 @@ class _Request:
         self.acks, transaction, self.batches = load_publish(message.head, message.payload)
         self.transaction: pb.TransactionOfBatches | None = None
         if transaction is not None:
-            try:
-                self.transaction = pb.TransactionOfBatches.FromString(transaction)
-            except DecodeError as error:
-                raise InvalidRequest(f"the transaction of a publish request cannot be read: {error}") from None
+            self.transaction = decoded(pb.TransactionOfBatches, transaction, "the transaction of a publish request")
         self.place = 0
         """Of the batch that comes next."""
         self._connection = connection
@@ -126,10 +121,8 @@ class Publishing:
             request.place += 1
             try:
                 slow = self._begin(request, place, batches[place], transaction)
-            except GoQueueError as error:
-                request.refuse(place, error)
             except Exception as error:
-                request.refuse(place, unexpected(error, "publish"))
+                request.refuse(place, known(error, "publish"))
             else:
                 if slow is not None:
                     return slow
@@ -140,7 +133,7 @@ class Publishing:
     ) -> Awaitable[AppendedBatch] | None:
         topic, partition, batch = target
         run = parse_batch(batch)
-        named = None if transaction is None else _named(transaction, run)
+        named = None if transaction is None else transaction_of_batch(transaction, run)
         appended = self._append(self._connection.caller, topic, partition, run, named)
         if isinstance(appended, AppendedBatch):
             request.appended(place, appended)
@@ -154,10 +147,8 @@ class Publishing:
                 place = request.place - 1
                 try:
                     request.appended(place, await awaited)
-                except GoQueueError as error:
-                    request.refuse(place, error)
                 except Exception as error:
-                    request.refuse(place, unexpected(error, "publish"))
+                    request.refuse(place, known(error, "publish"))
                 awaited = self._advance(request)
             if not self._behind:
                 self._task = None
@@ -166,29 +157,8 @@ class Publishing:
             awaited = self._advance(request)
 
 
-def _named(transaction: pb.TransactionOfBatches, run: FrameRun) -> TransactionRef:
-    end = int(run.positions[1]) if len(run) > 1 else len(run.frames)
-    stamp = stamp_of(bytes(run.frames[:end]))
-    if stamp is None:
-        raise InvalidFrame("a batch of a transaction must begin with its producer's stamp")
-    begin_timeout_ms = transaction.begin.timeout_ms if transaction.HasField("begin") else None
-    return TransactionRef(
-        stamp.producer_id, stamp.epoch, transaction.transaction_id, begin_timeout_ms, transaction.begin.for_key
-    )
-
-
 def _entry(batch: AppendedBatch) -> bytes:
-    due_times = batch.due_times() if batch.may_be_delayed else ()
-    if not due_times and not batch.duplicates and not batch.incarnation:
+    stored = to_stored(batch)
+    if not stored.deliver_at_ns and not batch.duplicates and not batch.incarnation:
         return stored_entry(batch.first_offset, batch.count)
-    stored = pb.Stored(
-        first_offset=batch.first_offset,
-        count=batch.count,
-        deliver_at_ns=due_times,
-        duplicates=[
-            pb.Duplicate(place=place, partition=first.partition, offset=first.offset)
-            for place, first in batch.duplicates.items()
-        ],
-        incarnation=batch.incarnation,
-    )
     return more_entry(EntryKind.STORED_WITH_MORE, stored.SerializeToString())

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from google.protobuf.message import DecodeError
-
 from goqueue.api.calls.conversion import start_at
-from goqueue.api.native.errors import unexpected
+from goqueue.api.calls.failures import shutting_down
 from goqueue.api.native.host import Requester
+from goqueue.api.native.requests import decoded, run_stream
 from goqueue.broker.operations import Bounds
-from goqueue.model.errors import GoQueueError, InvalidRequest, ShuttingDown
+from goqueue.model.errors import InvalidRequest
 from goqueue.wire.native.message import Message, MessageFlag
 from goqueue.wire.native.operations import Operation
 from goqueue.wire.native.read import MAX_CREDIT_BYTES, dump_read
@@ -24,16 +23,15 @@ class Reading:
     """Begins at once, and ends with its last answer, an error, ``cancel``, or the connection."""
 
     def __init__(self, connection: Requester, message: Message) -> None:
-        try:
-            self._request = pb.FetchRequest.FromString(bytes(message.payload))
-        except DecodeError as error:
-            raise InvalidRequest(f"the request to read cannot be read: {error}") from None
+        self._request = decoded(pb.FetchRequest, message.payload, "the request to read")
         self._connection = connection
         self._correlation = message.correlation
         self._credit = 0
         self._has_credit = asyncio.Event()
         self.give(self._request.credit_bytes)
-        self._task = asyncio.create_task(self._run())
+        endpoint = connection.server.read_endpoint
+        work = run_stream(connection, Operation.READ, message.correlation, endpoint, self._send_batches)
+        self._task = asyncio.create_task(work)
 
     def give(self, size_bytes: int) -> None:
         """The reader has room for so many bytes more."""
@@ -45,25 +43,6 @@ class Reading:
 
     def cancel(self) -> None:
         self._task.cancel()
-
-    async def _run(self) -> None:
-        connection, correlation = self._connection, self._correlation
-        endpoint, code = connection.server.read_endpoint, "CANCELLED"
-        try:
-            with connection.server.stream_slot():
-                await self._send_batches()
-            code = "OK"
-        except GoQueueError as error:
-            code = error.grpc_status
-            connection.fail(Operation.READ, correlation, error)
-        except Exception as error:
-            failure = unexpected(error, "read")
-            code = failure.grpc_status
-            connection.fail(Operation.READ, correlation, failure)
-        finally:
-            connection.end_stream(correlation)
-            # How long a stream was open says nothing: it has no duration.
-            endpoint.count(code)
 
     async def _send_batches(self) -> None:
         connection, request = self._connection, self._request
@@ -91,7 +70,7 @@ class Reading:
                 connection.answer(Operation.READ, self._correlation, head)
                 return
             if connection.operations.is_stopping:
-                raise ShuttingDown("the broker is stopping; go on when it is back", retry_after_s=1)
+                raise shutting_down()
             await reading.wait(caller, request.topic, request.partition, offset, _WAIT_MS, uncommitted=uncommitted)
 
     def _spend(self, size_bytes: int) -> None:

@@ -14,10 +14,11 @@ from goqueue.api.calls.schemas import SchemaCalls
 from goqueue.api.calls.subscription import Subscriptions
 from goqueue.api.calls.topics import MetadataCalls, TopicCalls
 from goqueue.api.calls.transactions import TransactionCalls
-from goqueue.api.listening import listening_socket
+from goqueue.api.listening import advertised, listening_socket
 from goqueue.api.native.connection import Connection
 from goqueue.api.native.host import CallTarget
 from goqueue.broker.operations import CallerProtocol, Operations
+from goqueue.model.addresses import SCHEME
 from goqueue.model.config import NativeConfig
 from goqueue.model.errors import Overloaded
 from goqueue.wire.native.operations import CALLS
@@ -28,7 +29,6 @@ _SWEEP_EVERY_S = 1.0
 _CHECK_EVERY_S = 0.01
 _PATIENCE_S = 5.0
 """How long a client may leave everything unread while there is no room for others."""
-_EVERYWHERE = {"0.0.0.0", "::", "[::]"}
 
 
 class NativeServer:
@@ -72,9 +72,10 @@ class NativeServer:
     def _calls(self) -> dict[int, CallTarget]:
         operations, config = self.operations, self.config
         limits = AnswerLimits(config.max_message_bytes, config.max_batch_bytes, self._check_room)
+        address = advertised(config.advertised_address, config.host, self.port)
         services = {
             "Topics": TopicCalls(operations),
-            "Metadata": MetadataCalls(operations, self._advertised()),
+            "Metadata": MetadataCalls(operations, SCHEME + address if address else ""),
             "Groups": GroupCalls(operations, limits),
             "Delays": DelayCalls(operations, limits),
             "Schemas": SchemaCalls(operations, limits),
@@ -93,14 +94,6 @@ class NativeServer:
                 requests.endpoint(name, method),
             )
         return found
-
-    def _advertised(self) -> str:
-        """Empty if only the client knows how it got here: we listen everywhere and were not told."""
-        host = self.config.host
-        address = self.config.advertised_address
-        if not address and host not in _EVERYWHERE:
-            address = f"[{host}]:{self.port}" if ":" in host and not host.startswith("[") else f"{host}:{self.port}"
-        return f"goqueue://{address}" if address else ""
 
     # Bounds
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from google.protobuf.message import DecodeError
-
+from goqueue.api.calls.failures import unexpected
 from goqueue.api.calls.limits import max_request_bytes
 from goqueue.api.calls.subscription import Subscription, Turn
-from goqueue.api.native.errors import unexpected
 from goqueue.api.native.host import Requester
+from goqueue.api.native.requests import decoded, run_stream
 from goqueue.broker.operations import PollBounds
 from goqueue.model.errors import BodyTooLarge, GoQueueError, InvalidRequest
 from goqueue.wire.native.message import Message, MessageFlag
@@ -57,10 +56,7 @@ class Subscribing:
             raise BodyTooLarge(f"the request has {len(message.payload)} bytes; {_MAX_REQUEST_BYTES} are allowed here")
         self._has_ended = bool(message.flags & MessageFlag.LAST)
         if len(message.payload):
-            try:
-                request = pb.SubscribeRequest.FromString(bytes(message.payload))
-            except DecodeError as error:
-                raise InvalidRequest(f"the request of a member cannot be read: {error}") from None
+            request = decoded(pb.SubscribeRequest, message.payload, "the request of a member")
             self._connection.begin()
             self._requests.put_nowait(request)
         if self._has_ended:
@@ -85,23 +81,15 @@ class Subscribing:
         return unexpected(error, "subscribe")
 
     async def _run(self) -> None:
-        connection, correlation = self._connection, self._correlation
-        endpoint, code = connection.server.subscribe_endpoint, "CANCELLED"
+        connection = self._connection
+        endpoint = connection.server.subscribe_endpoint
         try:
-            with connection.server.stream_slot():
-                await Subscription(connection.server.subscriptions, self).run()
-            code = "OK"
-            connection.answer(Operation.SUBSCRIBE, correlation)
-        except GoQueueError as error:
-            code = error.grpc_status
-            connection.fail(Operation.SUBSCRIBE, correlation, error)
-        except Exception as error:
-            failure = self.unexpected(error)
-            code = failure.grpc_status
-            connection.fail(Operation.SUBSCRIBE, correlation, failure)
+            await run_stream(connection, Operation.SUBSCRIBE, self._correlation, endpoint, self._serve)
         finally:
             while not self._requests.empty():
                 if self._requests.get_nowait() is not None:
                     connection.done()
-            connection.end_stream(correlation)
-            endpoint.count(code)
+
+    async def _serve(self) -> None:
+        await Subscription(self._connection.server.subscriptions, self).run()
+        self._connection.answer(Operation.SUBSCRIBE, self._correlation)
